@@ -97,9 +97,54 @@ static void set_attrs(const struct merak_kernel_call *call,
     at->stream = attrs->i[0];
     at->step = call->step;
     at->pieces = call->pieces;
+    at->after = attrs->i[2] >= 0 && (size_t)attrs->i[2] < at->T
+                    ? (size_t)attrs->i[2]
+                    : at->T;
     if (call->step != NULL &&
         call->step->train) /* step is NULL in queries of scratch */
         at->drop = attrs->f[0];
+}
+
+/* Set the inputs that not every call has, which begin with operand `first`. */
+static void set_optional(const struct merak_kernel_call *call, int first,
+                         struct merak_attention *at)
+{
+    const struct merak_operand *op = &call->operand[first];
+    int64_t has = call->attrs->i[4];
+
+    if (has & MERAK_ATTENTION_STARTS)
+        at->starts = op++;
+    if (has & MERAK_ATTENTION_LENGTHS)
+        at->lengths = op++;
+    if (has & MERAK_ATTENTION_PREFIX)
+        at->prefix = op++;
+}
+
+static enum merak_status check_keys(const struct merak_operand *keys,
+                                    const char *what, size_t least, size_t most,
+                                    struct merak_error *err)
+{
+    for (size_t b = 0; keys != NULL && b < keys->local.dim[0]; b++) {
+        int32_t n = ((const int32_t *)keys->data)[b];
+
+        if (n < 0 || (size_t)n < least || (size_t)n > most)
+            return merak_fail(err, MERAK_ERR_PARAM,
+                              "attention: %s of sample %zu is %d, expected %zu "
+                              "to %zu",
+                              what, keys->lo[0] + b, (int)n, least, most);
+    }
+    return MERAK_OK;
+}
+
+enum merak_status merak_attention_check(const struct merak_attention *at,
+                                        struct merak_error *err)
+{
+    enum merak_status rc =
+        check_keys(at->lengths, "the key length", 1, at->T, err);
+
+    return rc != MERAK_OK
+               ? rc
+               : check_keys(at->prefix, "the prefix length", 0, at->T, err);
 }
 
 static bool has_query(const struct merak_attention *at, size_t t)
@@ -110,13 +155,10 @@ static bool has_query(const struct merak_attention *at, size_t t)
 }
 
 /* Queries are cut between pieces only. */
-bool merak_attention_next(struct merak_attention *at)
+static bool next_pieces(struct merak_attention *at)
 {
-    size_t n = at->pieces > 0 ? at->T / at->pieces : at->o.n;
-    size_t first = at->pieces > 0 ? at->end : at->o.t0;
+    size_t n = at->T / at->pieces, first = at->end;
 
-    if (at->pieces == 0 && at->end > 0)
-        return false;
     while (first < at->T && !has_query(at, first))
         first += n;
     if (first >= at->T)
@@ -124,9 +166,20 @@ bool merak_attention_next(struct merak_attention *at)
     at->first = first;
     do
         first += n;
-    while (at->pieces > 0 && first < at->T && has_query(at, first));
+    while (first < at->T && has_query(at, first));
     at->end = first;
     return true;
+}
+
+bool merak_attention_next(struct merak_attention *at)
+{
+    if (at->pieces > 0)
+        return next_pieces(at);
+    if (at->end > 0)
+        return false;
+    at->first = at->o.t0;
+    at->end = at->o.t0 + at->o.n;
+    return at->end > at->first;
 }
 
 /* The three thirds of a packed operand's row. */
@@ -152,8 +205,7 @@ void merak_attention_view(const struct merak_kernel_call *call,
     at->q = heads(&op[0], at->G * at->R * at->D);
     at->k = heads(&op[1], at->G * at->D);
     at->v = heads(&op[2], at->G * at->D);
-    if (call->n_in > 3)
-        at->starts = &op[3];
+    set_optional(call, 3, at);
     op += call->n_in;
     at->o = heads(&op[0], at->G * at->R * at->D);
     at->lse = &op[1];
@@ -171,8 +223,7 @@ void merak_attention_packed_view(const struct merak_kernel_call *call,
     set_attrs(call, at);
     third = at->G * at->D;
     packed_heads(&op[0], third, &at->q, &at->k, &at->v);
-    if (call->n_in > 1)
-        at->starts = &op[1];
+    set_optional(call, 1, at);
     op += call->n_in;
     at->o = heads(&op[0], third);
     at->lse = &op[1];
@@ -197,8 +248,7 @@ void merak_attention_dx_view(const struct merak_kernel_call *call,
     at->v = heads(&op[3], kv_row);
     at->o = heads(&op[4], q_row);
     at->lse = &op[5];
-    if (call->n_in > 6)
-        at->starts = &op[6];
+    set_optional(call, 6, at);
     op += call->n_in;
     at->dq = heads(&op[0], q_row);
     at->dk = heads(&op[1], kv_row);
@@ -221,8 +271,7 @@ void merak_attention_packed_dx_view(const struct merak_kernel_call *call,
     packed_heads(&op[1], third, &at->q, &at->k, &at->v);
     at->o = heads(&op[2], third);
     at->lse = &op[3];
-    if (call->n_in > 4)
-        at->starts = &op[4];
+    set_optional(call, 4, at);
     packed_heads(&op[call->n_in], third, &at->dq, &at->dk, &at->dv);
     (void)merak_attention_next(at);
 }
@@ -295,11 +344,12 @@ uint64_t merak_attention_element(const struct merak_attention *at, size_t h,
                                  size_t j)
 {
     const struct merak_operand *lse = at->lse;
-    uint64_t T = lse->full.dim[1], head = lse->lo[2] + h / at->R;
+    uint64_t queries = lse->full.dim[1], keys = at->k.op->full.dim[1];
+    uint64_t head = lse->lo[2] + h / at->R;
 
     if (lse->local.ndim == 4)
         head = head * lse->full.dim[3] + lse->lo[3] + h % at->R;
-    return (head * T + j) * ((T + 3) / 4 * 4);
+    return (head * keys + j) * ((queries + 3) / 4 * 4);
 }
 
 static enum merak_status check_from(const struct merak_operand *ids,

@@ -83,14 +83,20 @@ merak_linear_dw_sizes(const struct merak_kernel_call *call);
  *
  * A call may be for part of the queries of a sequence, first .. end - 1, and
  * where sequences are in pieces for several such parts, one after the other
- * (merak_attention_next()); the keys are 0 .. T - 1, at least those before
- * `end`.  Keys from `end` on, which
- * no query sees, are not read.  The backward call stores dq of its queries, and
- * stores, or if `accumulate` adds to, dk and dv of all its keys.
+ * (merak_attention_next()); the keys are 0 .. T - 1, at least those that they
+ * see.  Keys that no query sees are not read.  The backward call stores dq of
+ * its queries, and stores, or if `accumulate` adds to, dk and dv of all its
+ * keys.
  *
- * Query i sees keys max(s, i - window + 1) .. i, where s is 0, or the start of
- * its document.  In a training step a fraction `drop` of the probabilities is
- * dropped: see merak_attention_key().
+ * Query i sees keys max(s, i - window + 1) .. e - 1 with e the smaller one of
+ * max(i + 1 + after, p) and the number of keys of the sample, T if that is not
+ * given; s is 0, or the start of its document, and p is 0, or the sample's
+ * prefix.  Neither end decreases for later queries.  Queries and keys may be of
+ * two sequences, if all queries see all keys that there are.  A query that sees
+ * no key has o = 0, lse = -inf and gradients 0.
+ *
+ * In a training step a fraction `drop` of the probabilities is dropped: see
+ * merak_attention_key().
  */
 struct merak_heads {
     const struct merak_operand *op;
@@ -99,17 +105,22 @@ struct merak_heads {
     size_t n;  /* how many it holds of each sample */
 };
 struct merak_attention {
-    size_t B, T, G, R, D; /* G kv heads, R query heads each */
-    size_t first, end;    /* queries; 0 and T if they are all */
+    size_t B, T, G, R, D; /* T keys; G kv heads, R query heads each */
+    size_t first, end;    /* queries */
     size_t pieces;        /* of T positions; 0: they are in order */
     bool accumulate;
     size_t window;     /* at least 1; SIZE_MAX: all keys before */
+    size_t after;      /* 0: causal; at most T: all keys */
     double scale, cap; /* scores are cap tanh(scale q . k / cap); cap 0:
                           scale q . k */
     double drop;
     int64_t stream; /* of the numbers that decide what is dropped */
     const struct merak_operand *starts; /* i32 [B, o.n], starts of the queries'
                                            documents; NULL: all 0 */
+    const struct merak_operand *lengths; /* i32 [B], keys of the samples; NULL:
+                                            T of each */
+    const struct merak_operand *prefix; /* i32 [B], keys that all queries of the
+                                           sample see; NULL: none */
     const struct merak_step *step;
     struct merak_heads q, k, v, o;
     const struct merak_operand *lse;    /* [B, o.n, G, R] */
@@ -149,6 +160,29 @@ static inline size_t merak_document_start(const struct merak_attention *at,
         size_t)((const int32_t *)at->starts->data)[merak_query_row(at, b, t)];
 }
 
+/* The number of keys that a sample has. */
+static inline size_t merak_key_count(const struct merak_attention *at, size_t b)
+{
+    return at->lengths == NULL
+               ? at->T
+               : (size_t)((const int32_t *)at->lengths->data)[b];
+}
+
+/* One past the last key that a query sees; at most merak_first_key() if it sees
+ * none.  It never decreases for later queries. */
+static inline size_t merak_end_key(const struct merak_attention *at, size_t b,
+                                   size_t query)
+{
+    size_t end = query + 1 + at->after, keys = merak_key_count(at, b);
+
+    if (at->prefix != NULL) {
+        size_t seen = (size_t)((const int32_t *)at->prefix->data)[b];
+
+        end = seen > end ? seen : end;
+    }
+    return end < keys ? end : keys;
+}
+
 /* The first key that a query sees; it never decreases for later queries. */
 static inline size_t merak_first_key(const struct merak_attention *at, size_t b,
                                      size_t query)
@@ -159,6 +193,17 @@ static inline size_t merak_first_key(const struct merak_attention *at, size_t b,
     return first > start ? first : start;
 }
 
+/* Does each query see its own key, and none after it? */
+static inline bool merak_attention_is_causal(const struct merak_attention *at)
+{
+    return at->after == 0 && at->lengths == NULL && at->prefix == NULL;
+}
+
+/* MERAK_ERR_PARAM naming the first sample whose number of keys is not 1 .. T,
+ * or whose prefix is not 0 .. T; for backends that see the numbers. */
+enum merak_status merak_attention_check(const struct merak_attention *at,
+                                        struct merak_error *err) MERAK_CHECKED;
+
 /* Set first and end to the next positions in a row, in ascending order, at
  * which the call has queries; at->end is 0 before the first.  False: there are
  * no more. */
@@ -168,8 +213,8 @@ bool merak_attention_next(struct merak_attention *at);
  * Dropout: probability (query head h, query i, key j) of local sample b is kept
  * if merak_rng_uniform(merak_attention_key(at, b),
  * merak_attention_element(at, h, j) + i) >= drop.  Elements are numbered over
- * all heads as [H, T, T'], keys before queries, with T' the next multiple of 4,
- * so that a row of queries is whole Philox blocks.
+ * all heads as [H, T, Q'], keys before queries, with Q' the next multiple of 4
+ * of the number of queries, so that a row of queries is whole Philox blocks.
  */
 uint64_t merak_attention_key(const struct merak_attention *at, size_t b);
 uint64_t merak_attention_element(const struct merak_attention *at, size_t h,

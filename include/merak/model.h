@@ -310,11 +310,34 @@ struct merak_value *merak_attention_packed(struct merak_model *m,
  *   window    the most keys that a query attends to, up to its own position.
  *             Beltagy et al. 2020 (arXiv:2004.05150), sec. 3.1
  *   dropout   of the probabilities, as merak_dropout()
+ *   mask      MERAK_MASK_FULL: a query attends to all keys, which may be of
+ *             another sequence than the queries and then of another length.
+ *             MERAK_MASK_PREFIX: to those before its own and to the first ones,
+ *             prefix_lengths of each sample.  Raffel et al. 2020
+ *             (arXiv:1910.10683), sec. 3.2.1
+ *   window_after    with MERAK_MASK_FULL the most keys after the query's own;
+ *                   with `window`, the keys around it
+ *   key_lengths     i32 [B], 1 .. T: the keys that each sample has.  What is
+ *                   behind them is never read, and gets gradients of 0; a query
+ *                   that sees no key has an output of 0
+ *   prefix_lengths  i32 [B], 0 .. T
+ *
+ * Other masks than MERAK_MASK_CAUSAL are not for models with several documents
+ * per sequence, and neither they nor key_lengths for schedules that cut
+ * sequences or for generating text.
  */
+enum merak_attention_mask {
+    MERAK_MASK_CAUSAL,
+    MERAK_MASK_FULL,
+    MERAK_MASK_PREFIX,
+};
 struct merak_attention_options {
     float scale, soft_cap;
     size_t window;
     float dropout;
+    enum merak_attention_mask mask;
+    size_t window_after;
+    struct merak_value *key_lengths, *prefix_lengths;
 };
 struct merak_value *
 merak_attention_with(struct merak_model *m, struct merak_value *q,

@@ -20,7 +20,7 @@
 
 /* Numbers that parameterize an op; each op documents its own slots. */
 struct merak_attrs {
-    int64_t i[4];
+    int64_t i[5];
     double f[6];
     const double *list; /* NULL, or i[2] numbers, which a node copies */
 };
@@ -44,6 +44,14 @@ enum merak_pooling {
     MERAK_POOL_MAX,
     MERAK_POOL_MEAN,
     MERAK_POOL_MEAN_INSIDE
+};
+
+/* The inputs that attention has beside queries, keys and values, a bit of i[4]
+ * each; they follow in this order. */
+enum merak_attention_input {
+    MERAK_ATTENTION_STARTS = 1,  /* documents, by query */
+    MERAK_ATTENTION_LENGTHS = 2, /* keys that there are, by sample */
+    MERAK_ATTENTION_PREFIX = 4,  /* keys that all queries see, by sample */
 };
 
 /*
@@ -347,6 +355,9 @@ struct merak_op {
      * all from position 0 on: keys and values, which it reads, and their
      * gradients, to which it adds. */
     uint16_t back_in, back_out;
+    /* Of such an op: does a position need more of the sequence than that?
+     * NULL: it does not. */
+    bool (*looks_ahead)(const struct merak_attrs *attrs);
     /* Operands that count only where rows are left: the input that is their
      * number (0: there is none), inputs that are not read where it is 0, and
      * outputs that are zeros then, a bit each.  What is exchanged for them

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attention.c - causal attention, forward; tiles are those of attention_tile.h
+/* attention.c - attention, forward; tiles are those of attention_tile.h
  *
  * Items are (sample, query head, tile of queries).  In the tile where a slice
  * begins, vectors without a query of the slice are skipped: for one token after
@@ -105,7 +105,7 @@ static void forward_pair(const struct merak_attention *at, struct tiles *x,
     else if (m->sight == IN_WINDOW)
         soften_all(at, x, r, m, IN_WINDOW, scale);
     else
-        soften_all(at, x, r, m, IN_DOCUMENT, scale);
+        soften_all(at, x, r, m, IN_RANGE, scale);
     if (at->drop > 0) {
         draw_kept(at, m, x->kept);
         drop(m, x->kept, x->s);
@@ -113,7 +113,8 @@ static void forward_pair(const struct merak_attention *at, struct tiles *x,
     product(&values);
 }
 
-/* o = o_t / sum, lse = max + log(sum). */
+/* o = o_t / sum, lse = max + log(sum); 0 and -INFINITY if a query sees no key.
+ */
 static void finish_queries(const struct merak_attention *at, struct tiles *x,
                            const struct running *r, size_t b, size_t h,
                            struct span rows)
@@ -125,7 +126,8 @@ static void finish_queries(const struct merak_attention *at, struct tiles *x,
         for (size_t i = first; i < pad(rows.hi - rows.t) / LANES; i++) {
             float *o = x->out + d * TILE + i * LANES;
 
-            vstore_f32(o, vload_f32(o) / r->sum[i]);
+            vstore_f32(o, vload_f32(o) /
+                              vselect(r->sum[i] > vset(0), r->sum[i], vset(1)));
         }
     }
     transpose_matrix(x->out, TILE, pad(at->D), TILE, x->row, pad(at->D));
@@ -155,12 +157,12 @@ static void forward_item(void *arg, size_t item, int thread)
         r.max[i] = vset(-FLT_MAX); /* a tile may hide all keys of a query */
         r.sum[i] = vset(0);
     }
-    for (size_t k = first_key_tile(at, b, &queries.rows); k <= t; k += TILE) {
-        struct span keys = span_of(k, 0, at->end);
+    for (size_t k = queries.key0; k < queries.end; k += TILE) {
+        struct span keys = span_of(k, 0, queries.end);
         struct meeting m = meet(at, b, h, &keys, &queries);
 
         m.from = (queries.rows.lo - t) / LANES * LANES;
-        load_keys(at, &x, b, keys, h / at->R, k < t);
+        load_keys(at, &x, b, keys, h / at->R, queries.end);
         forward_pair(at, &x, &r, &m);
     }
     finish_queries(at, &x, &r, b, h, queries.rows);

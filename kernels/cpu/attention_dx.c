@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attention_dx.c - causal attention, backward; tiles as in attention_tile.h
+/* attention_dx.c - attention, backward; tiles as in attention_tile.h
  *
  * Items are (sample, kv head): one item owns its dk and dv, and adds query
  * tiles to them in ascending order.
@@ -70,7 +70,7 @@ static void slopes_as_seen(const struct merak_attention *at,
     else if (at->cap > 0 && m->sight == IN_WINDOW)
         slopes(at, x, m, IN_WINDOW, true, lse, delta);
     else if (at->cap > 0)
-        slopes(at, x, m, IN_DOCUMENT, true, lse, delta);
+        slopes(at, x, m, IN_RANGE, true, lse, delta);
     else if (m->sight == ALL)
         slopes(at, x, m, ALL, false, lse, delta);
     else if (m->sight == UP_TO_OWN)
@@ -78,7 +78,7 @@ static void slopes_as_seen(const struct merak_attention *at,
     else if (m->sight == IN_WINDOW)
         slopes(at, x, m, IN_WINDOW, false, lse, delta);
     else
-        slopes(at, x, m, IN_DOCUMENT, false, lse, delta);
+        slopes(at, x, m, IN_RANGE, false, lse, delta);
 }
 
 /* dst (+)= a b for a tile of keys: a [keys][TILE], b [TILE][D]. */
@@ -155,6 +155,13 @@ static void load_queries(const struct merak_attention *at, struct tiles *x,
                      : 0.0f;
 }
 
+/* Are the sums of all keys begun with zeros, so that each query tile adds?  If
+ * not, the first query tile after a key begins its sum. */
+static bool clears_all(const struct merak_attention *at)
+{
+    return at->pieces > 0 || !merak_attention_is_causal(at);
+}
+
 static void backward_queries(const struct merak_attention *at, struct tiles *x,
                              size_t b, size_t t, size_t h, float *dk, float *dv)
 {
@@ -172,14 +179,14 @@ static void backward_queries(const struct merak_attention *at, struct tiles *x,
         prefetch_tile(at, &at->o, b, next, h);
     }
     memset(x->out, 0, TILE * pitch * sizeof(float));
-    for (size_t k = first_key_tile(at, b, &queries.rows); k <= t; k += TILE) {
-        struct span keys = span_of(k, 0, at->end);
+    for (size_t k = queries.key0; k < queries.end; k += TILE) {
+        struct span keys = span_of(k, 0, queries.end);
         struct meeting m = meet(at, b, h, &keys, &queries);
         /* Does an earlier query tile already contribute to these keys? */
-        bool begun = h % at->R > 0 || at->pieces > 0 ||
+        bool begun = h % at->R > 0 || clears_all(at) ||
                      (k < t && t > first_tile(at) * TILE);
 
-        load_keys(at, x, b, keys, g, k < t);
+        load_keys(at, x, b, keys, g, queries.end);
         if (at->drop > 0)
             draw_kept(at, &m, x->kept);
         backward_pair(at, x, &m, lse, delta, dk + k * pitch, dv + k * pitch,
@@ -188,18 +195,18 @@ static void backward_queries(const struct merak_attention *at, struct tiles *x,
     store_tile(at, &at->dq, b, queries.rows, h, x->out, false);
 }
 
-/* Zero dk or dv of a sample and kv head where no query adds to them, or, if the
- * queries are in pieces, everywhere. */
+/* Zero dk or dv of a sample and kv head where no query adds to them, or
+ * everywhere. */
 static void clear_keys(const struct merak_attention *at, size_t b, float *keys)
 {
-    struct span first = span_of(first_tile(at) * TILE, at->first, at->end);
-    size_t pitch = pad(at->D);
-    size_t unseen = at->pieces > 0 ? at->T : first_key_tile(at, b, &first);
+    size_t pitch = pad(at->D), unseen = at->T;
 
-    memset(keys, 0, unseen * pitch * sizeof(float));
-    if (at->pieces == 0)
+    if (!clears_all(at)) {
+        unseen = merak_first_key(at, b, at->first) / TILE * TILE;
         memset(keys + at->end * pitch, 0,
                (at->T - at->end) * pitch * sizeof(float));
+    }
+    memset(keys, 0, unseen * pitch * sizeof(float));
 }
 
 static void backward_item(void *arg, size_t item, int thread)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attention_tile.h - causal attention in tiles, for attention.c and
+/* attention_tile.h - attention in tiles, for attention.c and
  * attention_dx.c; the equations are in ref/ref_attention.c
  *
  * A tile is TILE queries by TILE keys, so memory is linear in T (Dao et al.
@@ -9,17 +9,18 @@
  *
  * All products use product() (product.h).  Tiles are f32 copies with rows
  * padded to the lanes (`pitch`), zero where there is no element, in the
- * thread's workspace; that bounds D.  On the diagonal, only queries from a
- * key's position on see it: products skip what is zero there, block by block.
+ * thread's workspace; that bounds D.  On the diagonal of causal attention, only
+ * queries from a key's position on see it: products skip what is zero there,
+ * block by block.
  *
  * Tiles are of positions in a row, also where sequences are in pieces: then
  * their rows come from two places or more, and queries from one row of
  * positions after the other.
  *
- * With a window, or documents, tiles of keys that none of a tile's queries see
- * are skipped, and keys at the edge are masked for each query.  Keys end where
- * the queries do: there may be more, which none sees.  The mask of
- * dropout is drawn tile by tile and never stored.
+ * Tiles of keys that none of a tile's queries see are skipped, and keys at the
+ * edge are masked for each query.  Keys end where the last query's do: what is
+ * behind them is not read.  The mask of dropout is drawn tile by tile and never
+ * stored.
  */
 #ifndef MERAK_KERNELS_CPU_ATTENTION_TILE_H
 #define MERAK_KERNELS_CPU_ATTENTION_TILE_H
@@ -159,38 +160,48 @@ static inline void carve(struct tiles *x, size_t D, int thread)
     x->kept = x->ds + TILE * TILE;
 }
 
-/* Load a tile of keys and values; prefetch the next one if `more`. */
+/* Load a tile of keys and values; prefetch the next one, up to `end`. */
 static inline void load_keys(const struct merak_attention *at, struct tiles *x,
-                             size_t b, struct span s, size_t g, bool more)
+                             size_t b, struct span s, size_t g, size_t end)
 {
     load_tile(at, &at->k, b, s, g, x->k);
     load_tile(at, &at->v, b, s, g, x->v);
-    if (more) {
-        s = span_of(s.t + TILE, 0, at->end);
+    if (s.t + TILE < end) {
+        s = span_of(s.t + TILE, 0, end);
         prefetch_tile(at, &at->k, b, s, g);
         prefetch_tile(at, &at->v, b, s, g);
     }
 }
 
 /* Which keys of a tile its queries see. */
-enum sight { ALL, UP_TO_OWN, IN_WINDOW, IN_DOCUMENT };
+enum sight { ALL, UP_TO_OWN, IN_WINDOW, IN_RANGE };
 
-/* A tile of queries, and the first key that each sees. */
+/* A tile of queries. */
 struct queries {
     struct span rows;
-    int32_t first_key[TILE]; /* set if there are documents */
+    size_t key0, end; /* the tiles of keys that they see begin here, and end */
+    bool ranges;      /* below is set: windows of a causal attention need not */
+    int32_t first_key[TILE], end_key[TILE]; /* what each sees; none: 0, 0 */
 };
 
 static inline struct queries queries_of(const struct merak_attention *at,
                                         size_t b, size_t t)
 {
-    struct queries q = {.rows = span_of(t, at->first, at->end)};
+    struct span rows = span_of(t, at->first, at->end);
+    struct queries q = {.rows = rows,
+                        .key0 = merak_first_key(at, b, rows.lo) / TILE * TILE,
+                        .end = merak_end_key(at, b, rows.hi - 1),
+                        .ranges = at->starts != NULL ||
+                                  !merak_attention_is_causal(at)};
 
-    if (at->starts == NULL)
+    if (!q.ranges)
         return q;
     memset(q.first_key, 0, sizeof(q.first_key));
-    for (size_t i = q.rows.lo; i < q.rows.hi; i++)
+    memset(q.end_key, 0, sizeof(q.end_key));
+    for (size_t i = rows.lo; i < rows.hi; i++) {
         q.first_key[i - t] = (int32_t)merak_first_key(at, b, i);
+        q.end_key[i - t] = (int32_t)merak_end_key(at, b, i);
+    }
     return q;
 }
 
@@ -199,32 +210,35 @@ struct meeting {
     size_t b, h, k, t;
     size_t keys, queries; /* number of rows that exist */
     size_t from;          /* first query computed: a multiple of LANES */
-    bool diagonal;        /* each query's own key is in the tile */
+    bool diagonal;        /* causal, and each query's own key is in the tile */
     enum sight sight;
-    int32_t ahead, window;    /* ahead: first query minus first key */
-    const int32_t *first_key; /* IN_DOCUMENT, which includes a window */
+    int32_t ahead, window;              /* ahead: first query minus first key */
+    const int32_t *first_key, *end_key; /* IN_RANGE */
 };
 
 static inline struct meeting meet(const struct merak_attention *at, size_t b,
                                   size_t h, const struct span *keys,
                                   const struct queries *queries)
 {
-    size_t t = queries->rows.t, k = keys->t, last = queries->rows.hi - 1;
+    size_t t = queries->rows.t, k = keys->t;
+    bool causal = merak_attention_is_causal(at), own = causal && k == t;
     struct meeting m = {.b = b,
                         .h = h,
                         .k = k,
                         .t = t,
                         .keys = keys->hi - k,
                         .queries = queries->rows.hi - t,
-                        .diagonal = k == t,
-                        .sight = k == t ? UP_TO_OWN : ALL};
+                        .diagonal = own,
+                        .sight = own ? UP_TO_OWN : ALL};
 
-    if (merak_first_key(at, b, last) <= k)
+    if (merak_first_key(at, b, queries->rows.hi - 1) <= k &&
+        (causal || merak_end_key(at, b, queries->rows.lo) >= keys->hi))
         return m;
-    m.sight = at->starts == NULL ? IN_WINDOW : IN_DOCUMENT;
+    m.sight = queries->ranges ? IN_RANGE : IN_WINDOW;
     m.ahead = (int32_t)(t - k);
     m.window = (int32_t)at->window;
     m.first_key = queries->first_key;
+    m.end_key = queries->end_key;
     return m;
 }
 
@@ -234,18 +248,20 @@ INLINE vf mask_unseen(vf s, const struct meeting *m, enum sight sight,
                       size_t key, size_t query, float fill)
 {
     const vi lane = {LANE_IDS};
-    vi behind, first;
+    vi behind, first, end;
 
     if (sight == ALL)
         return s;
     if (sight == UP_TO_OWN)
         return vselect(lane + (int32_t)query >= (int32_t)key, s, vset(fill));
-    behind = lane + (int32_t)query - (int32_t)key + m->ahead;
-    if (sight == IN_DOCUMENT) {
+    if (sight == IN_RANGE) {
         memcpy(&first, m->first_key + query, sizeof(first));
-        return vselect((behind >= 0) & (first <= (int32_t)(m->k + key)), s,
-                       vset(fill));
+        memcpy(&end, m->end_key + query, sizeof(end));
+        return vselect((first <= (int32_t)(m->k + key)) &
+                           (end > (int32_t)(m->k + key)),
+                       s, vset(fill));
     }
+    behind = lane + (int32_t)query - (int32_t)key + m->ahead;
     return vselect((behind >= 0) & (behind < m->window), s, vset(fill));
 }
 
@@ -326,23 +342,19 @@ static inline size_t query_tiles(const struct merak_attention *at)
     return cpu_range_count(at->end, TILE) - first_tile(at);
 }
 
-/* The first tile of keys that a tile of queries sees. */
-static inline size_t first_key_tile(const struct merak_attention *at, size_t b,
-                                    const struct span *queries)
-{
-    return merak_first_key(at, b, queries->lo) / TILE * TILE;
-}
-
 static inline enum merak_status check(const struct merak_kernel_call *call,
                                       const struct merak_attention *at,
                                       struct merak_error *err)
 {
+    enum merak_status rc;
+
     if (at->D > MAX_D)
         return merak_fail(err, MERAK_ERR_UNSUPPORTED,
                           "attention heads of %zu dims; the cpu backend takes "
                           "at most %d",
                           at->D, MAX_D);
-    return cpu_check_dtype(call, 0, false, err);
+    rc = merak_attention_check(at, err);
+    return rc != MERAK_OK ? rc : cpu_check_dtype(call, 0, false, err);
 }
 
 #endif

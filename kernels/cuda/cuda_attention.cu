@@ -2,7 +2,7 @@
 /* cuda_attention.cu - the forward of attention
  *
  * A block has tiles of queries, each warp some rows of them, and walks over
- * tiles of the keys before them; a row's maximum and sum are corrected when
+ * tiles of the keys that they see; a row's maximum and sum are corrected when
  * larger scores occur.
  */
 #include "config.h"
@@ -47,8 +47,9 @@ struct merak_softmax_rows {
  * relative to the row's new maximum, with dropout, and correct what o has. */
 template <typename T, typename F, int NT, int ND>
 static __device__ __forceinline__ void
-soften(const F &f, const merak_mask &mask, float (&s)[NT][4], float (&o)[ND][4],
-       merak_softmax_rows &r, unsigned key, bool open)
+soften(const F &f, const merak_sample_keys &of, const merak_mask &mask,
+       float (&s)[NT][4], float (&o)[ND][4], merak_softmax_rows &r,
+       unsigned key, bool open)
 {
     const float scale = F::PLAIN ? f.exp_scale : 1;
     int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
@@ -62,7 +63,7 @@ soften(const F &f, const merak_mask &mask, float (&s)[NT][4], float (&o)[ND][4],
         }
     }
     if (!open)
-        hide(s, r.query, key, r.seen_from, f.T_, -INFINITY);
+        hide(f, of, s, r.query, key, r.seen_from, -INFINITY);
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         unsigned i = r.query + g + half * 8;
@@ -103,7 +104,9 @@ finish(const F &f, const float (&o)[ND][4], const merak_softmax_rows &r,
 {
     int g = threadIdx.x % WARP / 4;
     float sum[2] = {quad_sum(r.sum[0]), quad_sum(r.sum[1])};
-    const float scale[2] = {1.0f / sum[0], 1.0f / sum[1]};
+    /* 0: the query sees no key */
+    const float scale[2] = {sum[0] > 0 ? 1.0f / sum[0] : 0,
+                            sum[1] > 0 ? 1.0f / sum[1] : 0};
 
     if (rows <= 0)
         return;
@@ -152,18 +155,20 @@ __launch_bounds__(merak_forward_tiling<T, DP, PLAIN>::THREADS,
 
         if (!next_columns<tiling>(i, walk.tiles, walk))
             continue;
-        if (j >= walk.mine + tiling::WARP_ROWS)
-            continue; /* after all of this warp's queries */
+        if (j >= walk.warp_end)
+            continue; /* none of this warp's queries sees them */
         tile_product<DP, RIGHT_BY_COLUMN>(
             s, merak_left<T>{q + (walk.mine - walk.from) * LD, LD},
             column_tile<tiling>(q, 1, at, 0), LD);
 #pragma unroll
         for (int m = 0; m < MT; m++)
-            soften<T>(f, mask, s[m], o[m], r[m], j,
-                      is_open(r[m].query, j, tiling::COLUMNS, walk.last_from));
+            soften<T>(f, walk.of, mask, s[m], o[m], r[m], j,
+                      is_open(f, walk.of, r[m].query, j, tiling::COLUMNS,
+                              walk.last_from));
         chain_product<RIGHT_BY_ROW>(o, s, room, tiling::PLD,
                                     column_tile<tiling>(q, 1, at, 1), LD);
     }
+    copies_wait(); /* of rows that see no key */
 #pragma unroll
     for (int m = 0; m < MT; m++)
         finish<T>(f, o[m], r[m], walk.b, walk.h,

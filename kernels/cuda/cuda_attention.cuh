@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels/cuda/cuda_attention.cuh - causal attention by tiles: common code of
+/* kernels/cuda/cuda_attention.cuh - attention by tiles: common code of
  * forward and backward
  *
  * The equations are in ref/ref_attention.c.  Queries, keys and scores are tiles
@@ -49,7 +49,8 @@ template <typename T, bool PLAIN_> struct merak_flash {
     unsigned first, end; /* queries are positions first to end - 1 */
     size_t rows, row0;   /* of each sample in lse and starts; whose first one is
                             of position row0 */
-    unsigned window; /* most keys that a query sees, its own being the last */
+    unsigned window;     /* most keys that a query sees up to its own .. */
+    unsigned after;      /* and after it */
     int D;
     float scale, cap; /* scores are cap tanh(scale q . k / cap); cap 0: scale
                          q . k */
@@ -58,8 +59,8 @@ template <typename T, bool PLAIN_> struct merak_flash {
     bool whole, accumulate, drops;
     merak_drop drop;
     /* for dropout: this rank's first head among all heads, and the number of
-     * positions */
-    size_t group0, head0, full_R, full_T;
+     * queries and keys */
+    size_t group0, head0, full_R, full_T, full_keys;
     merak_head_rows<const T> q, k, v, d_o, o_in;
     merak_head_rows<T> o, dq, dk, dv;
     float *lse;        /* [B, rows, H] */
@@ -68,6 +69,9 @@ template <typename T, bool PLAIN_> struct merak_flash {
     float *delta;
     const int32_t *starts; /* [B, rows], starts of the queries' documents; NULL:
                               all 0 */
+    /* [B], the keys of each sample, and those that all its queries see; NULL:
+     * T_, and none */
+    const int32_t *lengths, *prefix;
 };
 
 template <typename F, typename U>
@@ -105,8 +109,40 @@ static __device__ __forceinline__ float score(const F &f, float product)
     return product * f.exp_scale;
 }
 
+/* Which keys the queries of a sample see: merak_end_key(). */
+struct merak_sample_keys {
+    unsigned keys;   /* that it has */
+    unsigned prefix; /* that all see */
+};
+
+/* A number that the host could not check, within what there is. */
+static __device__ __forceinline__ unsigned clamp_keys(int32_t n, unsigned most)
+{
+    return n < 0 ? 0 : (unsigned)n < most ? (unsigned)n : most;
+}
+
+template <typename F>
+static __device__ __forceinline__ merak_sample_keys keys_of(const F &f,
+                                                            size_t b)
+{
+    return {f.lengths == nullptr ? f.T_ : clamp_keys(f.lengths[b], f.T_),
+            f.prefix == nullptr ? 0 : clamp_keys(f.prefix[b], f.T_)};
+}
+
+/* One past the last key that a query sees.  It never decreases for later
+ * queries, those after the end included. */
+template <typename F>
+static __device__ __forceinline__ unsigned
+end_key(const F &f, const merak_sample_keys &of, unsigned query)
+{
+    unsigned end = query + 1 + f.after;
+
+    end = end > of.prefix ? end : of.prefix;
+    return end < of.keys ? end : of.keys;
+}
+
 /* The first key that a query of a sample sees; it sees all from there up to its
- * own.  It never decreases for later queries, those after the end included. */
+ * last.  It never decreases for later queries, those after the end included. */
 template <typename F>
 static __device__ __forceinline__ unsigned first_key(const F &f, size_t b,
                                                      unsigned query)
@@ -136,7 +172,7 @@ static __device__ __forceinline__ merak_mask mask_of(const F &f, size_t b,
     size_t row = (f.full_T + 3) / 4 * 4;
 
     return merak_mask{!F::PLAIN && f.drops ? drop_key(f.drop, b) : 0,
-                      head * f.full_T * row};
+                      head * f.full_keys * row};
 }
 
 /* The factor of dropout for probability (query, key). */
@@ -159,29 +195,32 @@ static __device__ __forceinline__ float kept(const F &f, const merak_mask &mask,
 /* Do all queries from `query` on see all `columns` keys from `key` on?  Most
  * tiles do, and need no mask.  seen_from: the first key that the last of these
  * queries sees. */
-static __device__ __forceinline__ bool is_open(unsigned query, unsigned key,
-                                               int columns, unsigned seen_from)
+template <typename F>
+static __device__ __forceinline__ bool
+is_open(const F &f, const merak_sample_keys &of, unsigned query, unsigned key,
+        int columns, unsigned seen_from)
 {
-    return key + columns <= query + 1 && key >= seen_from;
+    return key + columns <= end_key(f, of, query) && key >= seen_from;
 }
 
 /* Set what 16 queries from `query` on have of keys that they do not see, among
  * NT * 8 from `key` on, to `value`; a lane has rows g and g + 8. */
-template <int NT>
+template <typename F, int NT>
 static __device__ __forceinline__ void
-hide(float (&s)[NT][4], unsigned query, unsigned key,
-     const unsigned (&seen_from)[2], unsigned end, float value)
+hide(const F &f, const merak_sample_keys &of, float (&s)[NT][4], unsigned query,
+     unsigned key, const unsigned (&seen_from)[2], float value)
 {
     int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
+    const unsigned seen_to[2] = {end_key(f, of, query + g),
+                                 end_key(f, of, query + g + 8)};
 
 #pragma unroll
     for (int n = 0; n < NT; n++) {
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            unsigned row = query + g + i / 2 * 8;
             unsigned j = key + n * 8 + 2 * t + i % 2;
 
-            if ((j > row) | (j < seen_from[i / 2]) | (j >= end))
+            if ((j >= seen_to[i / 2]) | (j < seen_from[i / 2]))
                 s[n][i] = value;
         }
     }
@@ -258,7 +297,7 @@ static __device__ __forceinline__ int clamp_rows(unsigned from, unsigned end,
 }
 
 /* A block's queries, blockIdx being (tile of queries, head, sample) with the
- * longest rows first, and its walk over the tiles of keys before them, behind
+ * longest rows first, and its walk over the tiles of keys that they see, behind
  * `row_tiles` tiles of queries in shared memory. */
 template <typename tiling, int DP, typename T, typename F>
 struct merak_query_walk {
@@ -270,6 +309,8 @@ struct merak_query_walk {
     unsigned mine;        /* the warp's first */
     unsigned key0, tiles; /* the first key, and how many tiles from it on */
     unsigned last_from;   /* the first key that the warp's last query sees */
+    unsigned warp_end;    /* one past the last key that it sees */
+    merak_sample_keys of;
     const T *k, *v;
 
     __device__ __forceinline__ merak_query_walk(const F &f_, T *shared_,
@@ -281,7 +322,10 @@ struct merak_query_walk {
         end = from + clamp_rows(from, f.end, tiling::ROWS);
         mine = from + threadIdx.x / WARP * tiling::WARP_ROWS;
         key0 = first_key(f, b, from) / tiling::COLUMNS * tiling::COLUMNS;
-        tiles = (end - key0 + tiling::COLUMNS - 1) / tiling::COLUMNS;
+        of = keys_of(f, b);
+        tiles = (unsigned)ceil_div(
+            clamp_rows(key0, end_key(f, of, end - 1), f.T_), tiling::COLUMNS);
+        warp_end = end_key(f, of, mine + tiling::WARP_ROWS - 1);
         last_from = first_key(f, b, mine + tiling::WARP_ROWS - 1);
         k = head_at(f, f.k, b, key0, h / f.R);
         v = head_at(f, f.v, b, key0, h / f.R);
@@ -300,7 +344,7 @@ struct merak_query_walk {
     __device__ __forceinline__ void operator()(unsigned i, unsigned stage) const
     {
         unsigned at = i * tiling::COLUMNS;
-        int keys = clamp_rows(key0 + at, f.T_, tiling::COLUMNS);
+        int keys = clamp_rows(key0 + at, of.keys, tiling::COLUMNS);
 
         load_tile<tiling::COLUMNS, DP, tiling::THREADS>(
             column_tile<tiling>(shared, row_tiles, stage, 0), k + at * f.k.row,
@@ -395,6 +439,7 @@ static merak_flash<T, PLAIN> view(const struct merak_attention *at,
     f.D = (int)at->D;
     f.window =
         at->window < UINT32_MAX ? (unsigned)at->window : (unsigned)UINT32_MAX;
+    f.after = (unsigned)at->after;
     f.scale = (float)at->scale;
     f.exp_scale = f.scale * merak_exp_base<T>::LOG_E;
     f.cap = (float)at->cap;
@@ -410,6 +455,7 @@ static merak_flash<T, PLAIN> view(const struct merak_attention *at,
         f.full_R = at->lse->full.dim[3];
     }
     f.full_T = at->lse->full.dim[1];
+    f.full_keys = at->k.op->full.dim[1];
     f.accumulate = at->accumulate;
     f.whole = at->D * sizeof(T) % 16 == 0;
     view_side(&f.q, &at->q, &f.whole);
@@ -424,6 +470,10 @@ static merak_flash<T, PLAIN> view(const struct merak_attention *at,
     f.lse = static_cast<float *>(at->lse->data);
     if (at->starts != nullptr)
         f.starts = static_cast<const int32_t *>(at->starts->data);
+    if (at->lengths != nullptr)
+        f.lengths = static_cast<const int32_t *>(at->lengths->data);
+    if (at->prefix != nullptr)
+        f.prefix = static_cast<const int32_t *>(at->prefix->data);
     f.scaled_lse = static_cast<float *>(scratch);
     f.delta =
         f.scaled_lse + (scratch != nullptr ? merak_local_count(at->lse) : 0);
@@ -460,11 +510,11 @@ static enum merak_status check_attention(const struct merak_kernel_call *call,
                           "attention of %zu samples with %zu heads: the cuda "
                           "backend has up to 65535 of each",
                           at->B, at->G * at->R);
-    if (at->T > INT32_MAX / 2)
+    if (at->T > INT32_MAX / 2 || at->end > INT32_MAX / 2)
         return merak_fail(err, MERAK_ERR_UNSUPPORTED,
                           "attention of %zu positions: the cuda backend has up "
                           "to 2^30",
-                          at->T);
+                          at->T > at->end ? at->T : at->end);
     return MERAK_OK;
 }
 

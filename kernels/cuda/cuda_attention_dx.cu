@@ -2,7 +2,7 @@
 /* cuda_attention_dx.cu - the backward of attention
  *
  * Scores are recomputed from lse twice: by blocks of keys, which sum dk and dv
- * over the queries after them, and by blocks of queries for dq.  That takes
+ * over the queries that see them, and by blocks of queries for dq.  That takes
  * seven products instead of five, but no two blocks add to one number, so that
  * results are the same bit for bit.
  */
@@ -108,7 +108,8 @@ struct merak_backward_tiling
  * gradients with values, into gradients of scores, without scale. */
 template <typename T, typename F, int NT>
 static __device__ __forceinline__ void
-slope_of_queries(const F &f, const merak_mask &mask, float (&s)[NT][4],
+slope_of_queries(const F &f, const merak_sample_keys &of,
+                 const merak_mask &mask, float (&s)[NT][4],
                  const float (&dp)[NT][4], unsigned query, unsigned key,
                  const float (&scaled_lse)[2], const float (&delta)[2],
                  const unsigned (&seen_from)[2], bool open)
@@ -128,7 +129,7 @@ slope_of_queries(const F &f, const merak_mask &mask, float (&s)[NT][4],
         }
     }
     if (!open)
-        hide(s, query, key, seen_from, f.T_, 0);
+        hide(f, of, s, query, key, seen_from, 0);
 }
 
 /* dq of a tile of queries; blocks as in the forward. */
@@ -185,22 +186,24 @@ __launch_bounds__(merak_backward_tiling<T, DP, PLAIN>::THREADS,
         for (int c = 0; c < tiling::COLUMNS; c += SUB) {
             float s[MT][SUB / 8][4] = {}, dp[MT][SUB / 8][4] = {};
 
-            if (j + c >= walk.mine + tiling::WARP_ROWS)
-                break; /* after all of this warp's queries */
+            if (j + c >= walk.warp_end)
+                break; /* none of this warp's queries sees them */
             tile_product<DP, RIGHT_BY_COLUMN>(s, my_q.left, kt + c * LD, LD);
             tile_product<DP, RIGHT_BY_COLUMN>(dp, my_d_o.left, vt + c * LD, LD);
 #pragma unroll
             for (int m = 0; m < MT; m++) {
                 unsigned query = walk.mine + m * TILE_ROWS;
 
-                slope_of_queries<T>(f, mask, s[m], dp[m], query, j + c,
-                                    scaled_lse[m], delta[m], seen_from[m],
-                                    is_open(query, j + c, SUB, walk.last_from));
+                slope_of_queries<T>(
+                    f, walk.of, mask, s[m], dp[m], query, j + c, scaled_lse[m],
+                    delta[m], seen_from[m],
+                    is_open(f, walk.of, query, j + c, SUB, walk.last_from));
             }
             chain_product<RIGHT_BY_ROW>(dq, s, room, tiling::PLD, kt + c * LD,
                                         LD);
         }
     }
+    copies_wait(); /* of rows that see no key */
 #pragma unroll
     for (int m = 0; m < MT; m++) {
         unsigned query = walk.mine + m * TILE_ROWS;
@@ -250,6 +253,18 @@ last_query(const F &f, size_t b, unsigned start, unsigned end)
     return stop;
 }
 
+/* The first query from f.first on that sees key `key`, or f.end. */
+template <typename F>
+static __device__ __forceinline__ unsigned
+first_query(const F &f, const merak_sample_keys &of, unsigned key)
+{
+    unsigned query = key > f.after ? key - f.after : 0;
+
+    if (key >= of.keys)
+        return f.end;
+    return key < of.prefix || query < f.first ? f.first : query;
+}
+
 /* What a tile of queries has beside its rows, one for each. */
 template <typename tiling> struct merak_query_tile {
     float scaled_lse[tiling::COLUMNS], delta[tiling::COLUMNS];
@@ -261,9 +276,9 @@ template <typename tiling> struct merak_query_tile {
  * probabilities; sets the bits of those that are dropped. */
 template <typename T, typename F, typename Q, int NT>
 static __device__ __forceinline__ void
-probabilities(const F &f, const merak_mask &mask, float (&s)[NT][4],
-              const Q &tile, int first, unsigned i0, unsigned key, bool open,
-              uint32_t &dropped)
+probabilities(const F &f, const merak_sample_keys &of, const merak_mask &mask,
+              float (&s)[NT][4], const Q &tile, int first, unsigned i0,
+              unsigned key, bool open, uint32_t &dropped)
 {
     int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
 
@@ -286,13 +301,16 @@ probabilities(const F &f, const merak_mask &mask, float (&s)[NT][4],
     for (int n = 0; n < NT; n++) {
         const uint32_t *from = &tile.seen_from[first + n * 8 + 2 * t];
         const unsigned seen_from[2] = {from[0], from[1]};
+        const unsigned column = i0 + first + n * 8 + 2 * t;
+        const unsigned seen_to[2] = {end_key(f, of, column),
+                                     end_key(f, of, column + 1)};
 
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            unsigned query = i0 + first + n * 8 + 2 * t + i % 2;
             unsigned row = key + g + i / 2 * 8;
 
-            if ((row > query) | (row < seen_from[i % 2]) | (query >= f.end))
+            if ((row >= seen_to[i % 2]) | (row < seen_from[i % 2]) |
+                (column + i % 2 >= f.end))
                 s[n][i] = 0;
         }
     }
@@ -314,7 +332,9 @@ __launch_bounds__(merak_backward_tiling<T, DP, PLAIN>::THREADS,
     unsigned from = blockIdx.x * tiling::ROWS;
     unsigned end = from + clamp_rows(from, f.T_, tiling::ROWS);
     unsigned mine = from + threadIdx.x / WARP * tiling::WARP_ROWS;
-    unsigned start = from > f.first ? from : f.first;
+    const merak_sample_keys of = keys_of(f, b);
+    int keys = clamp_rows(from, of.keys, tiling::ROWS); /* that are read */
+    unsigned start = first_query(f, of, from);
     unsigned stop = last_query(f, b, start, end);
     unsigned per_head =
         stop > start ? (stop - start + COLUMNS - 1) / COLUMNS : 0;
@@ -356,11 +376,9 @@ __launch_bounds__(merak_backward_tiling<T, DP, PLAIN>::THREADS,
     };
 
     load_tile<tiling::ROWS, DP, THREADS>(k, head_at(f, f.k, b, from, group),
-                                         f.k.row, (int)(end - from), f.D,
-                                         f.whole);
+                                         f.k.row, keys, f.D, f.whole);
     load_tile<tiling::ROWS, DP, THREADS>(v, head_at(f, f.v, b, from, group),
-                                         f.v.row, (int)(end - from), f.D,
-                                         f.whole);
+                                         f.v.row, keys, f.D, f.whole);
     for (unsigned i = 0; i < tiles + tiling::STAGES - 1; i++) {
         unsigned at = i - (tiling::STAGES - 1);
         const merak_query_tile<tiling> &tile = beside[at % tiling::STAGES];
@@ -381,8 +399,8 @@ __launch_bounds__(merak_backward_tiling<T, DP, PLAIN>::THREADS,
             uint32_t dropped[MT] = {};
             float s[MT][SUB / 8][4] = {}, dp[MT][SUB / 8][4] = {};
 
-            if (i0 + c + SUB <= mine)
-                continue; /* before all of this warp's keys */
+            if (end_key(f, of, i0 + c + SUB - 1) <= mine)
+                continue; /* they see none of this warp's keys */
             tile_product<DP, RIGHT_BY_COLUMN>(s, my_k.left, q + c * LD, LD);
             if constexpr (DK)
                 tile_product<DP, RIGHT_BY_COLUMN>(dp, my_v, d_o + c * LD, LD);
@@ -390,8 +408,8 @@ __launch_bounds__(merak_backward_tiling<T, DP, PLAIN>::THREADS,
             for (int m = 0; m < MT; m++) {
                 unsigned key = mine + m * TILE_ROWS;
 
-                probabilities<T>(f, mask, s[m], tile, c, i0, key,
-                                 is_open(i0 + c, key, TILE_ROWS,
+                probabilities<T>(f, of, mask, s[m], tile, c, i0, key,
+                                 is_open(f, of, i0 + c, key, TILE_ROWS,
                                          tile.seen_from[c + SUB - 1]),
                                  dropped[m]);
             }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cuda_cudnn_choice.c - which calls of attention cuDNN runs
  *
- * There is no graph here for f32, documents, counter-based dropout, capped
- * scores, slices of a sequence, and accumulated gradients.
+ * There is no graph here for f32, documents, masks that are not causal,
+ * counter-based dropout, capped scores, slices of a sequence, and accumulated
+ * gradients.
  */
 #include "config.h"
 
@@ -87,6 +88,8 @@ static const char *lacks(const struct merak_kernel_call *call,
         return "in f32";
     if (at->starts != NULL)
         return "with documents";
+    if (!merak_attention_is_causal(at))
+        return "that is not causal";
     if (call->attrs->f[0] > 0)
         return "with dropout";
     if (at->cap > 0)

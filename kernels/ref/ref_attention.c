@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ref_attention.c - causal attention with grouped queries (reference)
+/* ref_attention.c - attention with grouped queries (reference)
  *
- * For a query i of one head, with s_j = a q_i . k_j over the keys j <= i that
- * it sees (in its window and its document), a = 1/sqrt(D) unless given, and
- * m_j = 1, or with dropout 0 or 1/(1-p):
+ * For a query i of one head, with s_j = a q_i . k_j over the keys j that it
+ * sees (geometry.h), a = 1/sqrt(D) unless given, and m_j = 1, or with dropout
+ * 0 or 1/(1-p):
  *   lse = log sum_j exp(s_j),  p_j = exp(s_j - lse),  o = sum_j m_j p_j v_j
  * and, with delta = do . o:
  *   dv_j += m_j p_j do,  ds_j = p_j (m_j do . v_j - delta) a,
@@ -66,24 +66,26 @@ static double kept(const struct merak_attention *at, size_t b, size_t h,
 static double log_sum_exp(const struct merak_attention *at, size_t b, size_t h,
                           size_t i)
 {
+    size_t first = merak_first_key(at, b, i), end = merak_end_key(at, b, i);
     double max = -INFINITY, sum = 0;
 
-    for (size_t j = merak_first_key(at, b, i); j <= i; j++)
+    for (size_t j = first; j < end; j++)
         max = fmax(max, score(at, b, h, i, j));
-    for (size_t j = merak_first_key(at, b, i); j <= i; j++)
+    for (size_t j = first; j < end; j++)
         sum += exp(score(at, b, h, i, j) - max);
-    return max + log(sum);
+    return max + log(sum); /* -INFINITY if it sees no key */
 }
 
 static void query_forward(const struct merak_attention *at, size_t b, size_t h,
                           size_t i)
 {
     double lse = log_sum_exp(at, b, h, i);
+    size_t first = merak_first_key(at, b, i), end = merak_end_key(at, b, i);
 
     for (size_t d = 0; d < at->D; d += REF_LANES) {
         double sum[REF_LANES] = {0};
 
-        for (size_t j = merak_first_key(at, b, i); j <= i; j++)
+        for (size_t j = first; j < end; j++)
             ref_add_lanes(
                 sum, ref_lanes(at->D, d),
                 kept(at, b, h, i, j) * exp(score(at, b, h, i, j) - lse),
@@ -94,14 +96,20 @@ static void query_forward(const struct merak_attention *at, size_t b, size_t h,
     ref_store(at->lse, merak_lse_at(at, b, i, h), lse);
 }
 
-static void forward(struct merak_attention *at)
+static enum merak_status forward(struct merak_attention *at,
+                                 struct merak_error *err)
 {
+    enum merak_status rc = merak_attention_check(at, err);
+
+    if (rc != MERAK_OK)
+        return rc;
     do {
         for (size_t b = 0; b < at->B; b++)
             for (size_t h = 0; h < at->G * at->R; h++)
                 for (size_t i = at->first; i < at->end; i++)
                     query_forward(at, b, h, i);
     } while (merak_attention_next(at));
+    return MERAK_OK;
 }
 
 /* The weight m p of a value in the output, and the score gradient, for pair
@@ -126,10 +134,12 @@ static void pair(const struct merak_attention *at, size_t b, size_t h, size_t i,
 static void query_backward(const struct merak_attention *at, size_t b, size_t h,
                            size_t i)
 {
+    size_t first = merak_first_key(at, b, i), end = merak_end_key(at, b, i);
+
     for (size_t d = 0; d < at->D; d += REF_LANES) {
         double sum[REF_LANES] = {0};
 
-        for (size_t j = merak_first_key(at, b, i); j <= i; j++) {
+        for (size_t j = first; j < end; j++) {
             double mp, ds;
 
             pair(at, b, h, i, j, &mp, &ds);
@@ -150,16 +160,29 @@ static void put_sums(const struct merak_attention *at,
     store_lanes(x, i, n, sum);
 }
 
-/* Gradients of key and value (b, j) of kv head g, over its later queries. */
+/* The first query that may see a key. */
+static size_t first_query(const struct merak_attention *at, size_t b, size_t j)
+{
+    size_t i = at->first;
+
+    while (i < at->end && merak_end_key(at, b, i) <= j)
+        i++;
+    return i;
+}
+
+/* Gradients of key and value (b, j) of kv head g, over the queries that see it.
+ */
 static void key_backward(const struct merak_attention *at, size_t b, size_t g,
                          size_t j)
 {
+    size_t first = first_query(at, b, j);
+
     for (size_t d = 0; d < at->D; d += REF_LANES) {
         double dk[REF_LANES] = {0}, dv[REF_LANES] = {0};
         size_t n = ref_lanes(at->D, d);
 
         for (size_t h = g * at->R; h < (g + 1) * at->R; h++) {
-            for (size_t i = j > at->first ? j : at->first;
+            for (size_t i = first;
                  i < at->end && merak_first_key(at, b, i) <= j; i++) {
                 double mp, ds;
 
@@ -175,59 +198,55 @@ static void key_backward(const struct merak_attention *at, size_t b, size_t g,
     }
 }
 
-static void backward(struct merak_attention *at)
+static enum merak_status backward(struct merak_attention *at,
+                                  struct merak_error *err)
 {
+    enum merak_status rc = merak_attention_check(at, err);
+
+    if (rc != MERAK_OK)
+        return rc;
     do {
         for (size_t b = 0; b < at->B; b++) {
-            for (size_t i = 0; i < at->T; i++) {
-                bool is_query = i >= at->first && i < at->end;
-
-                for (size_t h = 0; is_query && h < at->G * at->R; h++)
+            for (size_t i = at->first; i < at->end; i++)
+                for (size_t h = 0; h < at->G * at->R; h++)
                     query_backward(at, b, h, i);
+            for (size_t j = 0; j < at->T; j++)
                 for (size_t g = 0; g < at->G; g++)
-                    key_backward(at, b, g, i);
-            }
+                    key_backward(at, b, g, j);
         }
         at->accumulate = true; /* to what the first queries gave */
     } while (merak_attention_next(at));
+    return MERAK_OK;
 }
 
 REF_KERNEL(attention)
 {
     struct merak_attention at;
 
-    (void)err;
     merak_attention_view(call, &at);
-    forward(&at);
-    return MERAK_OK;
+    return forward(&at, err);
 }
 
 REF_KERNEL(attention_packed)
 {
     struct merak_attention at;
 
-    (void)err;
     merak_attention_packed_view(call, &at);
-    forward(&at);
-    return MERAK_OK;
+    return forward(&at, err);
 }
 
 REF_KERNEL(attention_dx)
 {
     struct merak_attention at;
 
-    (void)err;
     merak_attention_dx_view(call, &at);
-    backward(&at);
-    return MERAK_OK;
+    return backward(&at, err);
 }
 
 REF_KERNEL(attention_packed_dx)
 {
     struct merak_attention at;
 
-    (void)err;
     merak_attention_packed_dx_view(call, &at);
-    backward(&at);
-    return MERAK_OK;
+    return backward(&at, err);
 }

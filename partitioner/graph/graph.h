@@ -30,16 +30,21 @@
  *                   low, high and amplitude of struct merak_rope_scaling,
  *                   list: by; i[3] = channels that are rotated, 0: D
  *     attention     q c[B,T,G,R,D], k c[B,T,G,D], v c[B,T,G,D]
- *                   -> o c[B,T,G,R,D], lse f32[B,T,G,R]; T, D whole;
+ *                   -> o c[B,T,G,R,D], lse f32[B,T,G,R]; T of k, D whole;
  *                   f[0] = p of dropout of probabilities, i[0] = its stream,
  *                   as for dropout; i[1] = the most keys a query attends to,
  *                   up to its own position, 0: all; i[3] = the same as the
  *                   model has it, also where the sequence is not longer;
  *                   f[1] = factor of the scores q . k, 0: 1/sqrt(D);
  *                   f[2] = c of their soft cap c tanh(s / c), 0: none;
+ *                   i[2] = the most keys after its own that a query attends
+ *                   to, -1: all, and if i[1] is 0 k may have another T than q;
+ *                   i[4] = which inputs follow, of enum merak_attention_input:
  *                   (starts i32[B,T]: the position at which the query's
  *                   document starts and before which it attends to no key;
  *                   never decreases along T)
+ *                   (lengths i32[B]: how many keys there are)
+ *                   (prefix i32[B]: how many keys all queries attend to)
  *     attention_packed  qkv c[B,T,3,H,D] -> o c[B,T,H,D], lse f32[B,T,H];
  *                   otherwise the same
  *     gelu          x -> y; i[0] = 1: tanh form
@@ -130,9 +135,10 @@
  *     layernorm_dw  W  dy, x, mean, rstd -> dgamma, dbeta
  *     rmsnorm_dx    B  dy, x, gamma, rstd -> dx; as forward
  *     rmsnorm_dw    W  dy, x, rstd -> dgamma
- *     attention_dx  B  do, q, k, v, o, lse, (starts) -> dq, dk, dv; as
- *                   forward
- *     attention_packed_dx  B  do, qkv, o, lse, (starts) -> dqkv; as forward
+ *     attention_dx  B  do, q, k, v, o, lse, (optional inputs as forward) ->
+ *                   dq, dk, dv; as forward
+ *     attention_packed_dx  B  do, qkv, o, lse, (optional inputs as forward) ->
+ *                   dqkv; as forward
  *     relu2_dx      B  dy, x -> dx
  *     relu_dx       B  dy, x -> dx
  *     tanh_dx       B  dy, y -> dx

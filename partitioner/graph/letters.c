@@ -123,7 +123,8 @@ bool merak_node_mixes_positions(const struct merak_node *node)
     struct merak_signature sig;
 
     if ((node->op->back_in | node->op->back_out) != 0)
-        return false;
+        return node->op->looks_ahead != NULL &&
+               node->op->looks_ahead(&node->attrs);
     signature_of_op(node, &sig);
     find_positions(node, &sig, along);
     for (int o = 0; o < node->n_in + node->n_out; o++) {

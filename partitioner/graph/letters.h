@@ -33,8 +33,8 @@ bool merak_value_has_positions(const struct merak_value *value);
  * without sequences, the first dim of space that an input has; 0: neither. */
 char merak_graph_sequence_letter(const struct merak_graph *graph);
 /* Does a node compute something from positions that only whole sequences have?
- * Not if it is known what it reads of earlier ones (merak_node_reads_back()).
- */
+ * Not if it is known what it reads of earlier ones (merak_node_reads_back()), and
+ * that it reads nothing of later ones. */
 bool merak_node_mixes_positions(const struct merak_node *node);
 
 /* The signature of a node's op for its operands.  An index that runs along a

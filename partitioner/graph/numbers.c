@@ -149,7 +149,7 @@ static void print_all(FILE *out, const struct merak_graph *graph,
         char kind;
         int n;
         const char *format;
-    } row[] = {{'i', 4, "%.100s i[%d]"},
+    } row[] = {{'i', 5, "%.100s i[%d]"},
                {'f', 6, "%.100s f[%d]"},
                {'l', 1, "%.100s list"}};
     char key[128];

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ops_attention.c - causal attention, memory linear in the sequence
+/* ops_attention.c - attention, memory linear in the sequence
  *
  * Heads and groups may be cut.  Queries (t) may be, but not the keys (S): a
- * query sees every earlier one.  k and v have neither index t nor r, so where
- * one is cut (r: fewer kv heads than ranks) their gradients are partial sums.
- * What is packed is one tensor, and only its heads may be cut.
+ * query sees every earlier one, or all.  k and v have neither index t nor r, so
+ * where one is cut (r: fewer kv heads than ranks) their gradients are partial
+ * sums.  What is packed is one tensor, and only its heads may be cut.
  *
- * An optional last input holds the positions at which documents start.
+ * Optional inputs follow, those of i[4]: the positions at which documents
+ * start, by query; the number of keys, by sample; how many keys all queries
+ * see, by sample.  Each has a part of the pattern of its own.
  */
 #include "config.h"
 
@@ -16,21 +18,46 @@
 #include "base/error.h"
 
 #include <math.h>
+#include <stdio.h>
 
-/* With that input or without, by the number of inputs of `inf`. */
-#define PATTERN(few, positions, in, out) \
-    (inf->n_in > (few) ? in " starts=i:b" positions " > " out : in " > " out)
+#define MOST_PATTERN 192
 
-#define ATTENTION \
-    PATTERN(3, "t", "q=c:btgrD k=c:bSgD v=c:bSgD", "o=c:btgrD lse=f:btgr")
-#define ATTENTION_PACKED PATTERN(1, "T", "qkv=c:bT3hD", "o=c:bThD lse=f:bTh")
-#define ATTENTION_DX                                            \
-    PATTERN(6, "t",                                             \
-            "do=c:btgrD q=c:btgrD k=c:bSgD v=c:bSgD o=c:btgrD " \
-            "lse=f:btgr",                                       \
-            "dq=c:btgrD dk=c:bSgD dv=c:bSgD")
-#define ATTENTION_PACKED_DX \
-    PATTERN(4, "T", "do=c:bThD qkv=c:bT3hD o=c:bThD lse=f:bTh", "dqkv=c:bT3hD")
+struct pattern {
+    char text[MOST_PATTERN];
+};
+
+/* The pattern `in > out` with the optional inputs that there are; starts have a
+ * number for each index of `positions`. */
+static struct pattern pattern_of(const struct merak_infer *inf, const char *in,
+                                 const char *positions, const char *out)
+{
+    int64_t has = inf->attrs->i[4];
+    struct pattern p;
+
+    snprintf(p.text, sizeof(p.text), "%s%s%s%s%s > %s", in,
+             has & MERAK_ATTENTION_STARTS ? " starts=i:b" : "",
+             has & MERAK_ATTENTION_STARTS ? positions : "",
+             has & MERAK_ATTENTION_LENGTHS ? " lengths=i:b" : "",
+             has & MERAK_ATTENTION_PREFIX ? " prefix=i:b" : "", out);
+    return p;
+}
+
+#define ATTENTION                                       \
+    pattern_of(inf, "q=c:btgrD k=c:bSgD v=c:bSgD", "t", \
+               "o=c:btgrD lse=f:btgr")                  \
+        .text
+#define ATTENTION_PACKED \
+    pattern_of(inf, "qkv=c:bT3hD", "T", "o=c:bThD lse=f:bTh").text
+#define ATTENTION_DX                                               \
+    pattern_of(inf,                                                \
+               "do=c:btgrD q=c:btgrD k=c:bSgD v=c:bSgD o=c:btgrD " \
+               "lse=f:btgr",                                       \
+               "t", "dq=c:btgrD dk=c:bSgD dv=c:bSgD")              \
+        .text
+#define ATTENTION_PACKED_DX                                          \
+    pattern_of(inf, "do=c:bThD qkv=c:bT3hD o=c:bThD lse=f:bTh", "T", \
+               "dqkv=c:bT3hD")                                       \
+        .text
 
 MERAK_DIMS(attention_dx, ATTENTION_DX)
 MERAK_DIMS(attention_packed_dx, ATTENTION_PACKED_DX)
@@ -40,6 +67,31 @@ MERAK_DIMS_SIGNATURE(attention_packed, ATTENTION_PACKED)
 static bool is_positive_or_0(double x)
 {
     return x >= 0 && isfinite(x);
+}
+
+/* All queries see all keys that there are. */
+static bool sees_all(const struct merak_attrs *attrs)
+{
+    return attrs->i[2] < 0 && attrs->i[1] == 0;
+}
+
+/* Documents have no end for a query to see up to, nor a prefix of their own. */
+static enum merak_status check_mask(const char *op,
+                                    const struct merak_attrs *attrs,
+                                    struct merak_error *err)
+{
+    bool prefix = attrs->i[4] & MERAK_ATTENTION_PREFIX;
+
+    if (prefix && (attrs->i[1] != 0 || attrs->i[2] != 0))
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "%s: a prefix and a window, expected either", op);
+    if ((attrs->i[4] & MERAK_ATTENTION_STARTS) && (prefix || attrs->i[2] != 0))
+        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                          "%s: in a model with several documents per sequence "
+                          "(merak_documents) attention is causal: leave out "
+                          "documents, or the mask",
+                          op);
+    return MERAK_OK;
 }
 
 static enum merak_status check_attrs(const char *op,
@@ -61,21 +113,37 @@ static enum merak_status check_attrs(const char *op,
                           "%s: a window of %lld keys, expected at least 1, or "
                           "0 for all",
                           op, (long long)attrs->i[1]);
-    return MERAK_OK;
+    return check_mask(op, attrs, err);
 }
 
-/* Each query has its own key. */
+/* Each query has its own key, unless all see all. */
 static enum merak_status check_positions(const struct merak_infer *inf,
                                          struct merak_error *err)
 {
     size_t queries = inf->shape[0].dim[1], keys = inf->shape[1].dim[1];
 
-    if (queries == keys)
+    if (queries == keys || sees_all(inf->attrs))
         return MERAK_OK;
     return merak_fail(err, MERAK_ERR_PARAM,
                       "attention: q has %zu positions, k has %zu, expected as "
-                      "many",
+                      "many, or a full mask without a window",
                       queries, keys);
+}
+
+/* As many inputs as i[4] says, beside the `few` that there always are. */
+static enum merak_status check_inputs(const char *op, int few,
+                                      const struct merak_infer *inf,
+                                      struct merak_error *err)
+{
+    int n = few;
+
+    for (int64_t has = inf->attrs->i[4]; has > 0; has /= 2)
+        n += (int)(has % 2);
+    if (inf->n_in == n)
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_PARAM,
+                      "%s: %d inputs, expected %d with those of i[4] = %lld",
+                      op, inf->n_in, n, (long long)inf->attrs->i[4]);
 }
 
 static enum merak_status attention_infer(struct merak_infer *inf,
@@ -83,6 +151,8 @@ static enum merak_status attention_infer(struct merak_infer *inf,
 {
     enum merak_status rc = check_attrs("attention", inf->attrs, err);
 
+    if (rc == MERAK_OK)
+        rc = check_inputs("attention", 3, inf, err);
     if (rc == MERAK_OK)
         rc = merak_dims_infer("attention", ATTENTION, inf, err);
     return rc != MERAK_OK ? rc : check_positions(inf, err);
@@ -93,6 +163,8 @@ static enum merak_status attention_packed_infer(struct merak_infer *inf,
 {
     enum merak_status rc = check_attrs("attention_packed", inf->attrs, err);
 
+    if (rc == MERAK_OK)
+        rc = check_inputs("attention_packed", 1, inf, err);
     return rc != MERAK_OK ? rc
                           : merak_dims_infer("attention_packed",
                                              ATTENTION_PACKED, inf, err);
@@ -115,8 +187,8 @@ static double pairs_from(double first, double n, double window)
 
 /* The pairs of the rank with most of them: that with the last queries or, in
  * pieces, with the r-th half of its queries from the head and from the tail. */
-static double most_pairs(double queries, double keys, double window,
-                         bool pieces)
+static double most_causal(double queries, double keys, double window,
+                          bool pieces)
 {
     double n = queries / 2, most = 0;
 
@@ -129,6 +201,56 @@ static double most_pairs(double queries, double keys, double window,
         most = pairs > most ? pairs : most;
     }
     return most;
+}
+
+/* The sum of min(i, most) for i from 1 to n. */
+static double ramp(double n, double most)
+{
+    return n <= most ? n * (n + 1) / 2
+                     : most * (most + 1) / 2 + (n - most) * most;
+}
+
+/* The pairs of queries first .. first + n - 1 with the most `window` keys up to
+ * their own and the most `after` behind it. */
+static double pairs_around(double first, double n, double keys, double window,
+                           double after)
+{
+    double behind = keys - first - 1; /* keys after the first query's */
+
+    return ramp(first + n, window) - ramp(first, window) + ramp(behind, after) -
+           ramp(behind - n, after);
+}
+
+/* Where queries see keys after their own, those in the middle see most, or
+ * those at an end if the window is open there. */
+static double most_around(double queries, double keys, double window,
+                          double after)
+{
+    double most = 0;
+
+    for (int place = 0; place <= 2; place++) {
+        double pairs = pairs_around((keys - queries) * place / 2, queries, keys,
+                                    window, after);
+
+        most = pairs > most ? pairs : most;
+    }
+    return most;
+}
+
+/* Numbers of keys and prefixes of samples are not known here: all count as if
+ * they were the whole sequence. */
+static double most_pairs(const struct merak_attrs *attrs, double queries,
+                         double keys, bool pieces)
+{
+    double window = attrs->i[1] > 0 ? (double)attrs->i[1] : keys;
+    double after = attrs->i[2] >= 0 && (double)attrs->i[2] < keys
+                       ? (double)attrs->i[2]
+                       : keys;
+
+    if (sees_all(attrs) || attrs->i[4] & MERAK_ATTENTION_PREFIX)
+        return queries * keys;
+    return after > 0 ? most_around(queries, keys, window, after)
+                     : most_causal(queries, keys, window, pieces);
 }
 
 /*
@@ -145,16 +267,15 @@ static double most_pairs(double queries, double keys, double window,
  */
 #define DRAW_FLOPS 72
 #define CAP_FLOPS 20
-static void causal_cost(const struct merak_infer *inf, int o, int k,
-                        double gemms, struct merak_cost *cost)
+static void pairs_cost(const struct merak_infer *inf, int o, int k,
+                       double gemms, struct merak_cost *cost)
 {
     const struct merak_shape *out = &inf->shape[o];
     const struct merak_attrs *attrs = inf->attrs;
     double queries = (double)out->dim[1], keys = (double)inf->shape[k].dim[1];
-    double window = attrs->i[1] > 0 ? (double)attrs->i[1] : keys;
     double D = (double)out->dim[out->ndim - 1];
     double heads = (double)merak_shape_count(out) / queries / D;
-    double pairs = most_pairs(queries, keys, window, inf->pieces > 0);
+    double pairs = most_pairs(attrs, queries, keys, inf->pieces > 0);
 
     cost->flops = gemms * 2 * pairs * heads * D;
     if (attrs->f[0] > 0)
@@ -167,36 +288,35 @@ static void causal_cost(const struct merak_infer *inf, int o, int k,
 static void attention_cost(const struct merak_infer *inf,
                            struct merak_cost *cost)
 {
-    causal_cost(inf, 0, 1, 2, cost);
+    pairs_cost(inf, 0, 1, 2, cost);
 }
 
 static void attention_dx_cost(const struct merak_infer *inf,
                               struct merak_cost *cost)
 {
-    causal_cost(inf, 0, 2, 5, cost);
+    pairs_cost(inf, 0, 2, 5, cost);
 }
 
 static void attention_packed_cost(const struct merak_infer *inf,
                                   struct merak_cost *cost)
 {
-    causal_cost(inf, inf->n_in, 0, 2, cost);
+    pairs_cost(inf, inf->n_in, 0, 2, cost);
 }
 
 static void attention_packed_dx_cost(const struct merak_infer *inf,
                                      struct merak_cost *cost)
 {
-    causal_cost(inf, 0, 1, 5, cost);
+    pairs_cost(inf, 0, 1, 5, cost);
 }
 
-/* Set *starts_p to input i, where documents start, if there is one.  Returns
- * the number of inputs taken. */
-static int take_starts(const struct merak_node *node, int i,
-                       struct merak_value **starts_p)
+/* Append the optional inputs of a node with `few` others to in[n].  Returns how
+ * many inputs there are then. */
+static int take_optional(const struct merak_node *node, int few,
+                         struct merak_value **in, int n)
 {
-    if (merak_node_in_count(node) <= i)
-        return 0;
-    *starts_p = merak_node_in(node, i);
-    return 1;
+    for (int i = few; i < merak_node_in_count(node); i++)
+        in[n++] = merak_node_in(node, i);
+    return n;
 }
 
 static enum merak_status attention_grad(struct merak_grad *g,
@@ -206,10 +326,10 @@ static enum merak_status attention_grad(struct merak_grad *g,
     struct merak_value *q = merak_node_in(node, 0);
     struct merak_value *k = merak_node_in(node, 1);
     struct merak_value *v = merak_node_in(node, 2);
-    struct merak_value *in[7] = {
+    struct merak_value *in[9] = {
         merak_grad_out(g, node, 0), q, k, v, merak_node_out(node, 0),
         merak_node_out(node, 1)};
-    int n_in = 6 + take_starts(node, 3, &in[6]);
+    int n_in = take_optional(node, 3, in, 6);
     struct merak_value *out[3];
     enum merak_status rc = merak_grad_only_first(g, node, err);
 
@@ -228,10 +348,10 @@ static enum merak_status attention_packed_grad(struct merak_grad *g,
                                                const struct merak_node *node,
                                                struct merak_error *err)
 {
-    struct merak_value *in[5] = {
+    struct merak_value *in[7] = {
         merak_grad_out(g, node, 0), merak_node_in(node, 0),
         merak_node_out(node, 0), merak_node_out(node, 1)};
-    int n_in = 4 + take_starts(node, 1, &in[4]);
+    int n_in = take_optional(node, 1, in, 4);
     enum merak_status rc = merak_grad_only_first(g, node, err);
 
     if (rc != MERAK_OK)
@@ -255,29 +375,38 @@ static void attention_packed_heads(const struct merak_infer *inf, size_t *kv_p,
     *kv_p = *query_p = inf->shape[0].dim[3];
 }
 
+/* Any key may count that a slice of the queries does not have. */
+static bool attention_looks_ahead(const struct merak_attrs *attrs)
+{
+    return attrs->i[2] != 0 ||
+           attrs->i[4] & (MERAK_ATTENTION_LENGTHS | MERAK_ATTENTION_PREFIX);
+}
+
 #define ATTENTION_ROW(op, least, most, outs, gradient, ...) \
     MERAK_OP_WITH(op, least, most, outs, gradient,          \
                   .step_use = MERAK_STEP_DROPOUT,           \
-                  .role = MERAK_ROLE_ATTENTION, __VA_ARGS__)
+                  .role = MERAK_ROLE_ATTENTION,             \
+                  .looks_ahead = attention_looks_ahead, __VA_ARGS__)
 
 static const struct merak_number attention_numbers[] = {
     {"attention dropout", 'f', 0},
     {"attention window", 'i', 3},
+    {"attention keys after", 'i', 2},
     {"attention scale", 'f', 1},
     {"attention softcap", 'f', 2},
     {NULL, 0, 0}};
 
 /* k, v and their gradients are read back, or what they are packed with. */
 const struct merak_op merak_ops_attention[] = {
-    ATTENTION_ROW(attention, 3, 4, 2, attention_grad,
+    ATTENTION_ROW(attention, 3, 6, 2, attention_grad,
                   .back_in = 1 << 1 | 1 << 2, .heads = attention_heads,
                   .numbers = attention_numbers),
-    ATTENTION_ROW(attention_dx, 6, 7, 3, NULL, .back_in = 1 << 2 | 1 << 3,
+    ATTENTION_ROW(attention_dx, 6, 9, 3, NULL, .back_in = 1 << 2 | 1 << 3,
                   .back_out = 1 << 1 | 1 << 2),
-    ATTENTION_ROW(attention_packed, 1, 2, 2, attention_packed_grad,
+    ATTENTION_ROW(attention_packed, 1, 4, 2, attention_packed_grad,
                   .back_in = 1 << 0, .heads = attention_packed_heads,
                   .numbers = attention_numbers),
-    ATTENTION_ROW(attention_packed_dx, 4, 5, 1, NULL, .back_in = 1 << 1,
+    ATTENTION_ROW(attention_packed_dx, 4, 7, 1, NULL, .back_in = 1 << 1,
                   .back_out = 1 << 0),
     {.name = NULL},
 };

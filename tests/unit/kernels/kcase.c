@@ -21,6 +21,8 @@ static enum merak_dtype dtype_of(char type, enum merak_dtype compute)
         return compute;
     case KC_IDS:
     case KC_STARTS:
+    case KC_LENGTHS:
+    case KC_PREFIX:
     case KC_PAIRS:
     case KC_REST:
     case KC_TARGETS:
@@ -143,6 +145,10 @@ static void fill(struct kc *c, int operand, char type, size_t vocab,
             start = i % T;
         if (type == KC_STARTS)
             u = (double)start;
+        else if (type == KC_LENGTHS)
+            u = 1 + floor(u * (double)vocab);
+        else if (type == KC_PREFIX)
+            u = floor(u * (double)(vocab + 1));
         else if (type == KC_TARGETS && i % 3 == 1)
             u = MERAK_NO_TARGET;
         else if (type == KC_REST && i % 3 == 1)
@@ -180,6 +186,15 @@ static void start(struct kc *c, const char *op, int n_in, int n_out)
                                   .train = true};
 }
 
+/* The bit of one of attention's optional inputs. */
+static int64_t attention_input(char type)
+{
+    return type == KC_STARTS    ? MERAK_ATTENTION_STARTS
+           : type == KC_LENGTHS ? MERAK_ATTENTION_LENGTHS
+           : type == KC_PREFIX  ? MERAK_ATTENTION_PREFIX
+                                : 0;
+}
+
 void kc_create(struct kc *c, const struct kc_row *row, enum merak_dtype dtype,
                uint64_t seed)
 {
@@ -189,23 +204,27 @@ void kc_create(struct kc *c, const struct kc_row *row, enum merak_dtype dtype,
         shape_operand(&c->call.operand[o], &row->operand[o], dtype);
         allocate(&c->call.operand[o], c->guard);
         fill(c, o, row->operand[o].type, row->vocab, seed);
+        if (strncmp(row->op, "attention", 9) == 0)
+            c->attrs.i[4] |= attention_input(row->operand[o].type);
     }
 }
 
-bool kc_takes_starts(const char *op, int n_in)
+/* The inputs that a gradient has of its forward call's optional ones, of those
+ * ops that have any. */
+static int optional_inputs(const char *op, int n_in)
 {
     static const struct {
         const char *op;
-        int n_in; /* at least: one is their starts */
-    } row[] = {{"attention", 4},        {"attention_dx", 7},
-               {"attention_packed", 2}, {"attention_packed_dx", 5},
-               {"add_position", 3},     {"add_position_dw", 2}};
+        int n_in; /* without */
+    } row[] = {{"attention", 3},        {"attention_dx", 6},
+               {"attention_packed", 1}, {"attention_packed_dx", 4},
+               {"add_position", 2},     {"add_position_dw", 1}};
 
     for (size_t i = 0; i < sizeof(row) / sizeof(*row); i++) {
         if (strcmp(op, row[i].op) == 0)
-            return n_in >= row[i].n_in;
+            return n_in - row[i].n_in;
     }
-    return false;
+    return 0;
 }
 
 bool kc_shares_pool(const struct kc *c)
@@ -226,7 +245,8 @@ bool kc_grad_fits(const struct kc_grad *grad, const struct kc *forward)
         (grad->n_in == 2) != (forward->attrs.i[1] == MERAK_POOL_MAX))
         return false;
     return strcmp(grad->forward, forward->op) == 0 &&
-           kc_takes_starts(grad->op, grad->n_in) == kc_has_documents(forward);
+           optional_inputs(grad->op, grad->n_in) ==
+               optional_inputs(forward->op, forward->call.n_in);
 }
 
 static void grad_attrs(struct kc *c, const struct kc *forward)

@@ -21,6 +21,8 @@ enum {
     KC_BF16 = 'b',
     KC_POSITIVE = 'p', /* KC_FLOAT, filled from [0.5, 1.5] */
     KC_STARTS = 's',   /* i32 [B, T], where documents of a few tokens start */
+    KC_LENGTHS = 'l',  /* i32 [B] in [1, row->vocab]: keys of samples */
+    KC_PREFIX = 'x',   /* i32 [B] in [0, row->vocab]: keys that all see */
     KC_PAIRS = 'q',    /* i32 [B, T], where second answers of a few tokens
                           begin, or 0 */
     KC_REST = 'r',     /* KC_IDS, every third of them of no expert */
@@ -76,12 +78,6 @@ struct kc {
 bool kc_grad_fits(const struct kc_grad *grad, const struct kc *forward);
 /* The share of tokens that documents start at. */
 extern double kc_document_starts;
-/* Does a call of so many inputs take starts of documents? */
-bool kc_takes_starts(const char *op, int n_in);
-static inline bool kc_has_documents(const struct kc *c)
-{
-    return kc_takes_starts(c->op, c->call.n_in);
-}
 
 /* Are these experts that share a pool? */
 bool kc_shares_pool(const struct kc *c);
@@ -90,8 +86,16 @@ bool kc_shares_pool(const struct kc *c);
 int kc_rows(int size, struct kc_row *row, int max);
 /* Those of ops with windows, which it has, too. */
 int kc_window_rows(int size, struct kc_row *row, int max);
-#define KC_MAX_ROWS 104
+#define KC_MAX_ROWS 112
 #define KC_SIZES 5
+/* Those of attention: B samples of T queries, G kv heads of R heads. */
+struct kc_heads {
+    size_t B, T, G, R, D;
+};
+int kc_attention_rows(const struct kc_heads *h, struct kc_row *row, int max);
+/* Row i of attention over several tiles with masks that are not causal; returns
+ * how many there are. */
+int kc_mask_row(int i, struct kc_row *row);
 
 /* Allocate and fill inputs; outputs are filled too (for accumulation). */
 void kc_create(struct kc *c, const struct kc_row *row, enum merak_dtype dtype,

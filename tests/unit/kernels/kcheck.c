@@ -64,8 +64,10 @@ double kc_largest(const struct kc *c, int operand)
 {
     double max = 0;
 
-    for (size_t i = 0; i < kc_count(c, operand); i++)
-        max = fmax(max, fabs(kc_get(c, operand, i)));
+    for (size_t i = 0; i < kc_count(c, operand); i++) {
+        if (isfinite(kc_get(c, operand, i))) /* lse without keys is not */
+            max = fmax(max, fabs(kc_get(c, operand, i)));
+    }
     return max;
 }
 
@@ -75,7 +77,7 @@ void kc_check_near(const struct kc *got, const struct kc *want, int operand,
     for (size_t i = 0; i < kc_count(want, operand); i++) {
         double g = kc_get(got, operand, i), w = kc_get(want, operand, i);
 
-        if (fabs(g - w) <= abs + rel * fabs(w))
+        if (g == w || (isfinite(w) && fabs(g - w) <= abs + rel * fabs(w)))
             continue;
         print_error("%s %s output %d element %zu of %zu (first operand [%zu, "
                     "..]): got %.9g, want %.9g\n",
@@ -539,7 +541,8 @@ int kc_check_slices(const struct kc_suite *suite, const struct kc *c)
     size_t T = c->call.operand[0].local.dim[1], at[] = {0, T / 3, T - T / 4, T};
     struct kc one, all;
 
-    if ((op->back_in | op->back_out) == 0 || T < 4)
+    if ((op->back_in | op->back_out) == 0 || T < 4 ||
+        (op->looks_ahead != NULL && op->looks_ahead(&c->attrs)))
         return 0;
     kc_copy(&one, c);
     for (int o = 0; o < c->call.n_in + c->call.n_out; o++)

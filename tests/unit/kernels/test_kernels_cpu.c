@@ -136,8 +136,8 @@ static void wide_products_agree_with_the_reference(void **state)
 {
     static const struct {
         size_t M, C, O;
-    } sizes[] = {{35, 1024, 60}, {35, 60, 1024}, {2, 2048, 30}, {40, 1100, 60},
-                 {1, 1100, 70}, {1, 37, 131}};
+    } sizes[] = {{35, 1024, 60}, {35, 60, 1024}, {2, 2048, 30},
+                 {40, 1100, 60}, {1, 1100, 70},  {1, 37, 131}};
 
     (void)state;
     for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
@@ -302,6 +302,26 @@ static void windows_and_dropout_agree_with_the_reference(void **state)
         kc_visit_gradients(&c, MERAK_F32, compare_cuts);
         kc_visit_gradients(&c, MERAK_F32, compare_threads);
         kc_destroy(&c);
+    }
+}
+
+static void compare_mask(const struct kc *c)
+{
+    open_cpu(2);
+    compare_with_ref(c);
+    compare_older_sets(c);
+    compare_cuts(c);
+    compare_threads(c);
+}
+
+static void masks_agree_with_the_reference(void **state)
+{
+    struct kc_row row;
+
+    (void)state;
+    for (int i = 0; i < kc_mask_row(i, &row); i++) {
+        kc_visit_row(&row, MERAK_F32, compare_mask);
+        kc_visit_row(&row, MERAK_BF16, compare_with_ref);
     }
 }
 
@@ -536,6 +556,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(slices_of_sequences_make_the_whole),
         cmocka_unit_test(sequences_in_pieces_make_the_whole),
         cmocka_unit_test(windows_and_dropout_agree_with_the_reference),
+        cmocka_unit_test(masks_agree_with_the_reference),
         cmocka_unit_test(evaluation_drops_nothing),
         cmocka_unit_test(other_dtypes_are_refused),
         cmocka_unit_test(dtypes_are_checked_before_a_run),

@@ -8,6 +8,7 @@
 #include "unit/near.h"
 
 #include "unit/kernels/cuda_case.h"
+#include "unit/kernels/kmasks.h"
 #include "unit/kernels/kpieces.h"
 
 #include "kernels/kernels.h"
@@ -184,6 +185,27 @@ static void documents_agree_with_the_reference(void **state)
     kc_document_starts = 0.2;
 }
 
+/* A part of the keys is not read by blocks of keys either, and a row without
+ * any has no sum to divide by. */
+static void masks_agree_with_the_reference(void **state)
+{
+    struct kc_row row;
+
+    (void)state;
+    for (int i = 0; i < kc_mask_row(i, &row); i++) {
+        kc_visit_row(&row, MERAK_F32, cuda_compare_with_ref);
+        kc_visit_row(&row, MERAK_BF16, cuda_compare_with_ref);
+        kc_visit_row(&row, MERAK_F32, compare_cuts);
+    }
+}
+
+static void hidden_keys_are_not_read(void **state)
+{
+    (void)state;
+    kc_check_hidden_keys(&cuda_suite, MERAK_F32);
+    kc_check_hidden_keys(&cuda_suite, MERAK_BF16);
+}
+
 static void sequences_in_pieces_make_the_whole(void **state)
 {
     (void)state;
@@ -200,6 +222,8 @@ int main(void)
         cmocka_unit_test(plain_attention_agrees_with_the_reference),
         cmocka_unit_test(heads_beyond_256_channels_are_refused),
         cmocka_unit_test(documents_agree_with_the_reference),
+        cmocka_unit_test(masks_agree_with_the_reference),
+        cmocka_unit_test(hidden_keys_are_not_read),
     };
 
     return cmocka_run_group_tests_name("kernels_cuda_attention", tests, NULL,

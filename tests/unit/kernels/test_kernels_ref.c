@@ -104,8 +104,9 @@ static void gradients_match_finite_differences(void **state)
         }
     }
     /* of twelve ops there are two rows that have the same gradients, of one of
-     * these two more, and seven convolutions and four poolings of two kinds */
-    assert_int_equal(seen, 2 * (kc_n_grads + 14 + 2 * 6 + 2));
+     * these two more, of attention six more, and seven convolutions and four
+     * poolings of two kinds */
+    assert_int_equal(seen, 2 * (kc_n_grads + 14 + 6 + 2 * 6 + 2));
 }
 
 /* One f64 operand over the caller's numbers. */
