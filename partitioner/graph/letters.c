@@ -22,6 +22,21 @@ bool merak_value_has_positions(const struct merak_value *value)
     return value->shape.ndim >= 2 && value->letter[1] == MERAK_LETTER_POSITIONS;
 }
 
+const struct merak_value *
+merak_graph_second_sequence(const struct merak_graph *graph)
+{
+    for (int v = 0; v < graph->n_values; v++) {
+        for (int d = 0; d < graph->value[v]->shape.ndim; d++) {
+            char letter = graph->value[v]->letter[d];
+
+            if (merak_letter_is_sequence(letter) &&
+                letter != MERAK_LETTER_POSITIONS)
+                return graph->value[v];
+        }
+    }
+    return NULL;
+}
+
 /* The letters of a node's indices, by the dims of operands 0 .. n - 1 that they
  * run along; the first that has one counts. */
 static void find_letters(const struct merak_node *node,

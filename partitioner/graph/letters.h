@@ -26,6 +26,9 @@ bool merak_letter_is_sequence(char letter);
 /* One of the above, not 0. */
 bool merak_letter_is_known(char letter);
 
+/* A value of a second sequence, or NULL. */
+const struct merak_value *
+merak_graph_second_sequence(const struct merak_graph *graph);
 /* Do positions of the sequence run along dim 1?  In a single sequence, [1, T,
  * ..], each is contiguous then, and kernels may compute them part by part. */
 bool merak_value_has_positions(const struct merak_value *value);
@@ -33,8 +36,8 @@ bool merak_value_has_positions(const struct merak_value *value);
  * without sequences, the first dim of space that an input has; 0: neither. */
 char merak_graph_sequence_letter(const struct merak_graph *graph);
 /* Does a node compute something from positions that only whole sequences have?
- * Not if it is known what it reads of earlier ones (merak_node_reads_back()), and
- * that it reads nothing of later ones. */
+ * Not if it is known what it reads of earlier ones (merak_node_reads_back()),
+ * and that it reads nothing of later ones. */
 bool merak_node_mixes_positions(const struct merak_node *node);
 
 /* The signature of a node's op for its operands.  An index that runs along a

@@ -519,6 +519,7 @@ enum merak_status merak_shard_check_cp(const struct merak_graph *graph,
                                        const struct merak_shard_options *opt,
                                        struct merak_error *err)
 {
+    const struct merak_value *second = merak_graph_second_sequence(graph);
     bool two = merak_axis_is_outer(mesh, opt->ep > 1);
     enum merak_status rc;
 
@@ -529,6 +530,13 @@ enum merak_status merak_shard_check_cp(const struct merak_graph *graph,
                    "cp=%d cuts sequences or space, and this model has neither",
                    opt->cp);
         return merak_error_fix(err, MERAK_ERR_CONFIG, ": use --cp 1");
+    }
+    if (second != NULL) {
+        merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                   "cp=%d cuts one sequence, and this model has a second one "
+                   "(%s)",
+                   opt->cp, second->name);
+        return merak_error_fix(err, MERAK_ERR_UNSUPPORTED, ": use --cp 1");
     }
     for (int n = 0; n < graph->n_forward; n++) {
         const struct merak_node *node = graph->node[n];

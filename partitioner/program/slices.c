@@ -61,13 +61,16 @@ static const struct merak_node *find_mixing(const struct merak_graph *graph)
 
 bool merak_sharded_may_slice(const struct merak_sharded *sharded)
 {
-    return cut_already(sharded) == NULL && find_mixing(sharded->graph) == NULL;
+    return cut_already(sharded) == NULL &&
+           find_mixing(sharded->graph) == NULL &&
+           merak_graph_second_sequence(sharded->graph) == NULL;
 }
 
 static enum merak_status check_cuts(const struct merak_build *b)
 {
     const struct merak_value *cut = cut_already(b->sharded);
     const struct merak_node *mixing = find_mixing(b->graph);
+    const struct merak_value *second = merak_graph_second_sequence(b->graph);
 
     if (b->prog->plan.cp > 1)
         return merak_fail(b->err, MERAK_ERR_UNSUPPORTED,
@@ -84,6 +87,11 @@ static enum merak_status check_cuts(const struct merak_build *b)
                           "schedule %s cuts sequences, and %s needs whole "
                           "ones: use --schedule 1f1b",
                           b->prog->plan.schedule, mixing->name);
+    if (second != NULL)
+        return merak_fail(b->err, MERAK_ERR_UNSUPPORTED,
+                          "schedule %s cuts sequences, and this model has a "
+                          "second one (%s): use --schedule 1f1b",
+                          b->prog->plan.schedule, second->name);
     return MERAK_OK;
 }
 

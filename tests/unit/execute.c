@@ -5,6 +5,7 @@
 #include "unit/execute.h"
 
 #include "base/rng.h"
+#include "partitioner/graph/letters.h"
 #include "partitioner/simulate/meet.h"
 #include "unit/execute_load.h"
 #include "unit/test_box.h"
@@ -143,7 +144,9 @@ static void run_load(struct run *r, int rank, const struct merak_instr *in)
     int32_t *ids = slot_data(r->ex, rank, in->slot[0]), row[TOKENS];
 
     load(r, rank, in);
-    if (in->input == MERAK_NO_INPUT || prog->pieces == 0)
+    if (in->input == MERAK_NO_INPUT || prog->pieces == 0 ||
+        prog->sharded->graph->input[in->input].letter[1] !=
+            MERAK_LETTER_POSITIONS)
         return;
     for (size_t b = 0; b < prog->mesh.batch; b++, ids += TOKENS) {
         memcpy(row, ids, sizeof(row));

@@ -72,6 +72,13 @@ static void drop_targets(const struct merak_graph *graph, int32_t *ids,
         ids[i] = MERAK_NO_TARGET;
 }
 
+/* 1 to TOKENS keys of each sample. */
+static void put_keys(int32_t *keys, uint64_t key, const struct loaded *to)
+{
+    for (size_t i = 0; i < to->samples; i++)
+        keys[i] = 1 + (int32_t)(merak_rng_mix(key, to->first + i) % TOKENS);
+}
+
 /* Numbers in -1 .. 1, or labels of three classes, some without. */
 static void put_named(const struct merak_input *input, int number,
                       const struct loaded *to)
@@ -79,6 +86,11 @@ static void put_named(const struct merak_input *input, int number,
     size_t of_sample = merak_shape_count(&input->shape) / input->shape.dim[0];
     uint64_t key = merak_rng_mix(to->step + 79, (uint64_t)number);
 
+    if (strcmp(input->name, "lengths") == 0 ||
+        strcmp(input->name, "prefix") == 0) {
+        put_keys(to->data, key, to);
+        return;
+    }
     for (size_t i = 0; i < to->samples * of_sample; i++) {
         uint64_t at = to->first * of_sample + i;
         float x = 2 * merak_rng_uniform(key, at) - 1;

@@ -19,7 +19,8 @@ static struct merak_value *packed(struct merak_model *m,
     w = MERAK_PARAM(m, merak_name(m, "h.%d.qkv.w", l), MERAK_NORMAL(0.02f), 3,
                     H, D, C);
     bias = MERAK_PARAM(m, merak_name(m, "h.%d.qkv.b", l), MERAK_ZEROS, 3, H, D);
-    h = merak_attention_packed(m, merak_linear(m, x, w, bias, 1));
+    h = merak_attention_packed_with(m, merak_linear(m, x, w, bias, 1),
+                                    &s->attention);
     if (proj == NULL)
         proj = MERAK_PARAM(m, merak_name(m, "h.%d.proj.w", l),
                            MERAK_NORMAL(0.02f), C, H, D);
@@ -33,20 +34,21 @@ static struct merak_value *grouped(struct merak_model *m,
 {
     size_t C = s->hidden, G = s->kv_heads, R = s->heads / G;
     size_t D = C / s->heads;
-    struct merak_value *q, *k, *v, *w;
+    struct merak_value *q, *k, *v, *w, *of = s->crossed ? s->other : x;
 
     w = MERAK_PARAM(m, merak_name(m, "h.%d.q.w", l), MERAK_NORMAL(0.02f), G, R,
                     D, C);
     q = merak_rope(m, merak_linear(m, x, w, NULL, 1), 1e4f);
     w = MERAK_PARAM(m, merak_name(m, "h.%d.k.w", l), MERAK_NORMAL(0.02f), G, D,
                     C);
-    k = merak_rope(m, merak_linear(m, x, w, NULL, 1), 1e4f);
+    k = merak_rope(m, merak_linear(m, of, w, NULL, 1), 1e4f);
     w = MERAK_PARAM(m, merak_name(m, "h.%d.v.w", l), MERAK_NORMAL(0.02f), G, D,
                     C);
-    v = merak_linear(m, x, w, NULL, 1);
+    v = merak_linear(m, of, w, NULL, 1);
     w = MERAK_PARAM(m, merak_name(m, "h.%d.proj.w", l), MERAK_NORMAL(0.02f), C,
                     G, R, D);
-    return merak_linear(m, merak_attention(m, q, k, v), w, NULL, 3);
+    return merak_linear(m, merak_attention_with(m, q, k, v, &s->attention), w,
+                        NULL, 3);
 }
 
 /* An expert of twice the channels that all tokens have. */
@@ -156,12 +158,29 @@ static struct merak_value *layers(struct merak_model *m,
     return x;
 }
 
+/* Inputs beside tokens, which attention reads. */
+static void add_inputs(struct merak_model *m, struct small_model *s)
+{
+    size_t B = merak_model_micro_batch(m);
+
+    if (s->crossed)
+        s->other = merak_input(m, "other", s->dtype, "bsc",
+                               (size_t[]){B, PLANNED_OTHER, s->hidden});
+    if (s->lengths)
+        s->attention.key_lengths =
+            merak_input(m, "lengths", MERAK_I32, "b", &B);
+    if (s->prefix)
+        s->attention.prefix_lengths =
+            merak_input(m, "prefix", MERAK_I32, "b", &B);
+}
+
 static void describe(struct merak_model *m, void *arg)
 {
-    const struct small_model *s = arg;
+    struct small_model with = *(const struct small_model *)arg, *s = &with;
     size_t C = s->hidden, T = merak_model_seq(m);
     struct merak_value *wte, *head, *x, *shared = NULL;
 
+    add_inputs(m, s);
     wte = MERAK_PARAM(m, "wte", MERAK_NORMAL(0.02f), s->vocab, C);
     x = merak_embedding(m, merak_tokens(m), wte);
     x = merak_add_position(m, x,

@@ -7,6 +7,9 @@
 
 #include "partitioner/assembly/assembly.h"
 
+/* Positions of another sequence. */
+enum { PLANNED_OTHER = 24 };
+
 struct small_model {
     int layers;
     size_t vocab;
@@ -24,6 +27,10 @@ struct small_model {
                           as it is by `also`, in the next pass */
     int reads, leaves, also;
     enum merak_dtype dtype;
+    struct merak_attention_options attention;
+    bool lengths, prefix; /* inputs of these names tell attention's */
+    bool crossed; /* keys are of another sequence, an input (kv_heads) */
+    struct merak_value *other; /* that one; the description sets it */
 };
 
 /* The programs of all ranks; fails the test on any error.  opt may be NULL;
