@@ -242,7 +242,8 @@ static void count_form(const struct merak_sharded *s,
 void merak_sharded_sequence_cuts(const struct merak_sharded *sharded,
                                  struct merak_sequence_cuts *cuts)
 {
-    *cuts = (struct merak_sequence_cuts){0};
+    *cuts = (struct merak_sequence_cuts){
+        .letter = merak_graph_sequence_letter(sharded->graph)};
     cuts->head_tail = sharded->graph->position_pieces > 0;
     for (int v = 0; v < sharded->graph->n_values; v++)
         cuts->over_tp = cuts->over_tp || is_cut_over_tp(sharded, v);

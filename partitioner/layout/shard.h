@@ -232,6 +232,7 @@ int merak_sharded_path(const struct merak_sharded *sharded,
 bool merak_sharded_asks(const struct merak_sharded *sharded, int node);
 /* How sequences are cut. */
 struct merak_sequence_cuts {
+    char letter;  /* what cp cuts, or would: merak_graph_sequence_letter() */
     bool over_tp; /* some values, by an axis for weights */
     /* Along cp: how many attentions have keys gathered, and heads exchanged. */
     int gathered, exchanged;

@@ -6,6 +6,8 @@
 
 #include "partitioner/search/search_impl.h"
 
+#include "partitioner/graph/letters.h"
+
 #include "base/clock.h"
 #include "base/error.h"
 
@@ -18,12 +20,15 @@
 /* Of what is left, for the next of several tensor degrees beside a cp. */
 #define NEAR_SHARE 0.6
 
-/* May it pay to cut sequences?  *best: the plan that does not, or NULL. */
+/* May it pay to cut sequences, or, where there are none, space?  *best: the plan
+ * that does not, or NULL. */
 static bool may_cut(const struct merak_search_input *input,
                     const struct merak_search_result *best)
 {
     return best == NULL || input->seq >= MERAK_SEARCH_LONG ||
-           best->choice[0].plan.recompute != MERAK_RECOMPUTE_NONE;
+           best->choice[0].plan.recompute != MERAK_RECOMPUTE_NONE ||
+           (best->choice[0].cuts.letter != 0 &&
+            best->choice[0].cuts.letter != MERAK_LETTER_POSITIONS);
 }
 
 /* Take a search's result if it is the best one so far, or as good with less cp.

@@ -73,8 +73,9 @@ void plan_report_choice(const struct merak_search_result *r, char *text,
         snprintf(text + n, bytes - n, "; %s cut over tp",
                  c->cuts.over_tp ? "sequences are" : "no sequence is");
     n = strlen(text);
-    if (c->plan.cp > 1 && c->cuts.gathered + c->cuts.exchanged == 0)
-        snprintf(text + n, bytes - n, "; each sample is cut over cp");
+    if (c->plan.cp > 1 && c->cuts.letter != 't')
+        snprintf(text + n, bytes - n, "; over cp samples are cut along %c",
+                 c->cuts.letter);
     else if (c->plan.cp > 1)
         snprintf(text + n, bytes - n,
                  "; over cp (%s) keys are gathered in %d attention%s, heads "

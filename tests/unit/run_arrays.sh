@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# run_arrays.sh - a program whose samples are arrays, examples/classify.c: what
-# it learns, reports, goes on from and refuses
+# run_arrays.sh - programs whose samples are arrays, examples/classify.c and
+# cosmoflow.c: what they learn, report, go on from and refuse
 #
 # Run from the build directory of tests/.
 
@@ -34,7 +34,7 @@ refuses()
     ok $? "refused: $text" out
 }
 
-echo 1..15
+echo 1..17
 
 "${run[@]}" --data images.json --steps 60 --metrics m.jsonl --ckpt whole \
     --ckpt-every 20 --keep 9 >out 2>&1
@@ -99,3 +99,40 @@ mkdir none
     [ "$(grep -c 'no target of loss class counts in its samples' out)" -eq 1 ] &&
     [ "$(field class none.jsonl)" = '0 0 0 ' ]
 ok $? "a loss without a target is 0, and said to be" out none.jsonl
+
+# Volumes, and numbers of them that layers can find: means of two channels.
+python3 - 64 <<'END'
+import array
+import random
+import sys
+
+n = int(sys.argv[1])
+draw = random.Random(1)
+mass, truth = array.array("f"), array.array("f")
+for _ in range(n):
+    mean = [draw.uniform(-1, 1) for _ in range(4)]
+    mass.extend(mean[c] + draw.uniform(-.1, .1)
+                for _ in range(8 ** 3) for c in range(4))
+    truth.extend(mean)
+
+
+def write(name, numbers, shape):
+    head = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}"
+    head += " " * (63 - (len(head) + 10) % 64) + "\n"
+    with open(name, "wb") as out:
+        out.write(b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little"))
+        out.write(head.encode())
+        numbers.tofile(out)
+
+
+write("mass.npy", mass, (n, 8, 8, 8, 4))
+write("truth.npy", truth, (n, 4))
+END
+echo '{"mass": "mass.npy", "truth": "truth.npy"}' >cubes.json
+cosmoflow=${merak%/cmd/merak}/examples/cosmoflow
+"$cosmoflow" 8 --data cubes.json --steps 40 --threads 1 --global-batch 8 \
+    --lr 3e-3 --metrics c.jsonl --eval-samples 8 --valid-fraction 0.2 >out 2>&1
+ok $? "numbers of volumes are learned" out
+last=$(tail -n 1 c.jsonl | sed -E 's/.*"valid_loss": ([^,}]*).*/\1/')
+awk -v x="$last" 'BEGIN { exit !(x < 0.15) }'
+ok $? "held-out error $last, of 0.33 for zeros" out c.jsonl

@@ -95,6 +95,34 @@ static void convolutions(struct merak_model *m, void *arg)
     merak_cross_entropy(m, x, merak_labels(m, "label", "b"));
 }
 
+enum { SIDE = 8, NARROW = 4, CHANNELS = 4 };
+
+/* Numbers of a volume. */
+static void volumes(struct merak_model *m, void *arg)
+{
+    const size_t B = merak_model_micro_batch(m);
+    const size_t dim[] = {B, SIDE, NARROW, NARROW, 1};
+    const struct merak_window half = {.stride = 2};
+    struct merak_value *x =
+        merak_input(m, "mass", merak_model_dtype(m), "bzyxc", dim);
+
+    (void)arg;
+    x = merak_conv(m, x, WEIGHT("in.w", CHANNELS, 3, 3, 3, 1),
+                   WEIGHT("in.b", CHANNELS), NULL);
+    x = merak_pool(m, merak_relu(m, x), MERAK_POOL_MAX, 2, &half);
+    x = merak_conv(m, x, WEIGHT("w", 2 * CHANNELS, 3, 3, 3, CHANNELS), NULL,
+                   NULL);
+    x = merak_linear(
+        m, merak_relu(m, x),
+        WEIGHT("out", 3, SIDE / 2, NARROW / 2, NARROW / 2, 2 * CHANNELS), NULL,
+        4);
+    merak_loss(m, "error",
+               merak_mse(m, x,
+                         merak_input(m, "truth", MERAK_F32, "b.",
+                                     (const size_t[]){B, 3})),
+               1);
+}
+
 /* Two more losses, one of which is known before the last layers. */
 static void with_others(struct merak_model *m, void *arg)
 {
@@ -227,6 +255,13 @@ static const struct row {
      {2, 2, 1, "1f1b", 0, 0},
      false,
      2},
+    {"volumes, cp 4", volumes, ONE, {1, 1, 1, "1f1b", 0, 0}, false, 4},
+    {"volumes, cp 2, tp 2, dp 2",
+     volumes,
+     ONE,
+     {2, 1, 2, "1f1b", 1, 0},
+     false,
+     2},
     {"labels of pixels, cp 4",
      segmenter,
      ONE,
@@ -301,6 +336,36 @@ static void layouts_agree(void **state)
     executed_destroy(y);
 }
 
+/* Words that a rank sends its neighbours: a plane of the second convolution's
+ * input to each before it, of the gradient of its output to each on the way
+ * back, and of the input again for that of its weights.  The first one's input
+ * is every rank's. */
+static void halos_are_planes(void **state)
+{
+    const struct parity_variant one = ONE;
+    double loss[PARITY_STEPS * MERAK_MAX_LOSSES];
+    struct executed *x = trained(volumes, &one, 4, loss);
+    const struct merak_planned *p = x->planned;
+    const size_t plane = (size_t)p->plan.micro_batch * NARROW / 2 * NARROW / 2 *
+                         CHANNELS * sizeof(float);
+
+    (void)state;
+    for (int r = 0; r < 4; r++) {
+        size_t sent = 0, neighbours = r == 0 || r == 3 ? 1 : 2;
+        const struct merak_program *prog = p->program[r];
+
+        for (int i = 0; i < prog->n_instrs; i++) {
+            const struct merak_exchange *ex = prog->instr[i].exchange;
+
+            if (ex != NULL && ex->kind == MERAK_CONVERT_HALO)
+                sent += merak_exchange_bytes(ex);
+        }
+        assert_int_equal(sent, (size_t)p->plan.microbatches * neighbours *
+                                   (plane + 2 * plane + plane));
+    }
+    executed_destroy(x);
+}
+
 /* Twice the weights, twice the gradient. */
 static void a_weight_is_a_factor_of_the_gradient(void **state)
 {
@@ -329,8 +394,9 @@ static void a_weight_is_a_factor_of_the_gradient(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[N_ROWS + 1] = {
-        [N_ROWS] = cmocka_unit_test(a_weight_is_a_factor_of_the_gradient)};
+    struct CMUnitTest tests[N_ROWS + 2] = {
+        [N_ROWS] = cmocka_unit_test(a_weight_is_a_factor_of_the_gradient),
+        [N_ROWS + 1] = cmocka_unit_test(halos_are_planes)};
 
     for (size_t i = 0; i < N_ROWS; i++)
         tests[i] =
