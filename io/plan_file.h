@@ -38,7 +38,7 @@ struct merak_plan_file {
     int n_kinds;                                   /* 0: all nodes are alike */
     int ranks_per_node, rack_nodes; /* it was searched for; 0: not known.  Only
                                        read: a report adds them, and: */
-    char levels[128]; /* as --levels has them; "": not those of a device */
+    char levels[192]; /* as --levels has them; "": not those of a device */
     char id[MERAK_FINGERPRINT_TEXT]; /* of plan and run; encode fills it */
 };
 

@@ -42,7 +42,7 @@ static bool next(const char **at_p, struct given *given)
     if (*end == ':') {
         at = end + 1;
         given->reduced = strtod(at, &end);
-        if (end == at || !(given->reduced >= 1 && given->reduced <= 1e6))
+        if (end == at || !(given->reduced >= 1 && given->reduced <= 1e12))
             return false;
     }
     *at_p = end;
@@ -122,7 +122,8 @@ static void take_ways(struct merak_links *links, int n, const double *reduced)
     for (int l = 0; l < n; l++) {
         struct merak_level *level = &links->level[l];
 
-        if (l > 0 && l < near && reduced[l - 1] == 0) {
+        if (l > 0 && l < near && reduced[l - 1] == 0 &&
+            level[-1].way_bytes_per_s > 0) {
             level->way_bytes_per_s =
                 level[-1].way_bytes_per_s * level->ranks / level[-1].ranks;
             level[-1].way_bytes_per_s = 0;
@@ -174,16 +175,15 @@ const char *plan_levels_text(const struct merak_device *device,
     size_t n = 0;
 
     text[0] = '\0';
-    for (int l = 0; merak_links_near(links) < last && l < last; l++) {
+    for (int l = 0; last > 1 && l < last; l++) {
         const struct merak_level *level = &links->level[l];
+        double most = level->ranks * level[1].bytes_per_s;
 
         n += (size_t)snprintf(text + n, PLAN_LEVELS_TEXT - n, "%s%s:%d",
                               l > 0 ? "," : "", level->name, level->ranks);
-        if (level->way_bytes_per_s > 0)
-            n += (size_t)snprintf(text + n, PLAN_LEVELS_TEXT - n, ":%.9g",
-                                  level->ranks *
-                                      links->level[l + 1].bytes_per_s /
-                                      level->way_bytes_per_s);
+        if (level->way_bytes_per_s > 0 && level->way_bytes_per_s <= most)
+            n += (size_t)snprintf(text + n, PLAN_LEVELS_TEXT - n, ":%.17g",
+                                  most / level->way_bytes_per_s);
     }
     return text;
 }

@@ -190,6 +190,12 @@ grep "^step" "$tmp/out" >"$tmp/first"
 "$merak" plan --model "$model" --plan "$tmp/levels.json" >"$tmp/out" 2>&1
 has "a saved plan knows the levels" "$tmp/out" \
     "on 4 x 2 cpu, leaf of 4 ranks" "$(cut -d, -f1 "$tmp/first")"
+"$merak" plan --model "$model" --device cpu --nodes 4 --ranks-per-node 2 \
+    --levels node:2,nvl:4:9 --tp 1 --pp 1 --seq 16 --global-batch 32 \
+    --json "$tmp/levels.json" >"$tmp/first" 2>&1
+"$merak" plan --model "$model" --plan "$tmp/levels.json" >"$tmp/out" 2>&1
+has "and what leaves a rack" "$tmp/out" \
+    "$(grep "^step" "$tmp/first" | cut -d, -f1)"
 levels() {
     refuses "$1" --device cpu --nodes 4 --seq 16 --global-batch 32 \
         --levels "$2" "${@:3}"
