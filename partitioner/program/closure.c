@@ -37,7 +37,6 @@ static bool drops(const struct merak_closure *c, const struct merak_node *node)
     case MERAK_CONVERT_ALL_REDUCE:
     case MERAK_CONVERT_REDUCE_SCATTER:
     case MERAK_CONVERT_ALL_TO_ALL:
-    case MERAK_CONVERT_HALO:
         return false;
     default:
         break;

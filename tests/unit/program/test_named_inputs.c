@@ -161,6 +161,8 @@ static struct executed *trained(merak_describe_fn describe,
 
     plan.micro_batch = 2;
     plan.cp = cp;
+    if (cp > 2) /* halos are exchanged again, too */
+        plan.recompute = MERAK_RECOMPUTE_FULL;
     if (merak_plan_build(&plan, 16, describe, NULL, MERAK_PLAN_ALL, NULL,
                          &planned, &err) != MERAK_OK)
         fail_msg("tp %d pp %d dp %d cp %d: %s", v->tp, v->pp, v->dp, cp,
