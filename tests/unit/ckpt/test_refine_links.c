@@ -152,11 +152,72 @@ static void bandwidth_of_a_node_is_corrected_by_its_ranks(void **state)
     assert_true(d.links.level[0].way_bytes_per_s == 0);
 }
 
+/* A rack stays as fast as its nodes, and the network beyond it is corrected;
+ * with a level between it is not known which of them a transfer used. */
+static void levels_are_corrected_as_far_as_known(void **state)
+{
+    static const struct merak_level level[2][3] = {
+        {{"link", 2, 1e-5, 1e9, 0},
+         {"rack", 8, 1e-5, 1e9, 0},
+         {"net", 0, 1e-4, 1e8, 0}},
+        {{"link", 2, 1e-5, 1e9, 0},
+         {"leaf", 8, 1e-4, 2e8, 0},
+         {"net", 0, 1e-4, 1e8, 0}},
+    };
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct merak_refine *refine;
+        struct merak_change *changes;
+        struct merak_device d = {.n_tuned = 0};
+        struct merak_error err = {.status = MERAK_OK};
+        int id, n_changes;
+
+        assert_int_equal(merak_device_find("cpu", &d, &err), MERAK_OK);
+        memcpy(d.links.level, level[i], sizeof(level[i]));
+        assert_int_equal(merak_refine_create(1, &refine, &err), MERAK_OK);
+        for (int inside = 1; inside <= 2; inside++) {
+            for (int k = 1; k <= 2; k++) {
+                const struct merak_sample_class class = {
+                    .kind = MERAK_SAMPLE_TRANSFER,
+                    .size = {.bytes = k * 1e7},
+                    .n = 2,
+                    .inside = inside};
+
+                assert_int_equal(merak_refine_class(refine, &class, &id, &err),
+                                 MERAK_OK);
+                /* half as fast as the device says */
+                merak_refine_add(refine, id,
+                                 inside == 2 ? 2e-5 + k * 1e7 / 5e8
+                                             : 2e-4 + k * 1e7 / 5e7,
+                                 1);
+            }
+        }
+        assert_int_equal(merak_refine_device(refine, MERAK_F32, 2, false, &d,
+                                             &changes, &n_changes, &err),
+                         MERAK_OK);
+        assert_near_one("link", d.links.level[0].bytes_per_s, 5e8);
+        if (i == 0) {
+            assert_true(d.links.level[1].bytes_per_s ==
+                        d.links.level[0].bytes_per_s);
+            assert_true(d.links.level[1].latency_s ==
+                        d.links.level[0].latency_s);
+            assert_near_one("net", d.links.level[2].bytes_per_s, 5e7);
+        } else {
+            assert_true(d.links.level[1].bytes_per_s == 2e8);
+            assert_true(d.links.level[2].bytes_per_s == 1e8);
+        }
+        free(changes);
+        merak_refine_destroy(refine);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(links_without_latency_get_one_from_a_trace),
         cmocka_unit_test(bandwidth_of_a_node_is_corrected_by_its_ranks),
+        cmocka_unit_test(levels_are_corrected_as_far_as_known),
     };
 
     return cmocka_run_group_tests_name("refine_links", tests, NULL, NULL);
