@@ -1,8 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* base/output.h - can an output be made there?  Asked before what it will hold
- * is computed. */
+/* base/output.h - files that a command writes where the user said
+ *
+ * Whether one can be made there is asked before what it will hold is computed;
+ * one that cannot be written whole leaves what was there before. */
 #ifndef MERAK_BASE_OUTPUT_H
 #define MERAK_BASE_OUTPUT_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
 
 #include "merak/status.h"
 
@@ -25,5 +31,27 @@ enum merak_status merak_output_check(const char *option, const char *path,
 enum merak_status
 merak_output_folder_check(const char *option, const char *path,
                           struct merak_error *err) MERAK_CHECKED;
+
+/* A file while it is written. */
+struct merak_output {
+    FILE *file;       /* what to write to */
+    const char *path; /* "-": standard output */
+    char
+        part[PATH_MAX]; /* where it is until it is whole; empty: in its place */
+};
+/*
+ * Begin to write: beside the place, if a file of our own is there or none.
+ * Links, pipes, devices and what is in a folder that cannot be written are
+ * written in place.  The path is borrowed until the end.
+ */
+enum merak_status merak_output_open(struct merak_output *o, const char *path,
+                                    struct merak_error *err) MERAK_CHECKED;
+/*
+ * The end, once after each open: if all has been written (fine), it is in its
+ * place then, else the part of it is removed.  Fails with the reason in errno
+ * if not fine.
+ */
+enum merak_status merak_output_close(struct merak_output *o, bool fine,
+                                     struct merak_error *err) MERAK_CHECKED;
 
 #endif

@@ -59,18 +59,20 @@ static enum merak_status write_json(const struct merak_examination *ex,
                                     const char *path, struct merak_error *err)
 {
     json_t *object = merak_examination_json(ex);
-    bool to_file = strcmp(path, "-") != 0;
-    FILE *out = to_file ? fopen(path, "we") : stdout;
-    bool fine = object != NULL && out != NULL &&
-                json_dumpf(object, out, JSON_INDENT(2)) == 0 &&
-                fputc('\n', out) != EOF;
+    struct merak_output out;
+    enum merak_status rc;
 
+    if (object == NULL)
+        return merak_fail_nomem(err, 1);
+    rc = merak_output_open(&out, path, err);
+    if (rc == MERAK_OK)
+        rc = merak_output_close(
+            &out,
+            json_dumpf(object, out.file, JSON_INDENT(2)) == 0 &&
+                fputc('\n', out.file) != EOF,
+            err);
     json_decref(object);
-    if (out != NULL && (to_file ? fclose(out) : fflush(out)) != 0)
-        fine = false;
-    return fine ? MERAK_OK
-                : merak_fail(err, MERAK_ERR_IO, "cannot write %.150s: %m",
-                             to_file ? path : "the output");
+    return rc;
 }
 
 /* On rank 0 only. */

@@ -459,26 +459,20 @@ static enum merak_status write_page(const char *dir, const char *path,
 {
     struct merak_run_log *log = NULL;
     struct merak_run_state state;
-    bool to_file = strcmp(path, "-") != 0;
-    FILE *out;
-    bool fine;
+    struct merak_output out;
     enum merak_status rc = merak_run_log_load(dir, 0, &log, err);
 
     if (rc != MERAK_OK)
         return rc;
-    out = to_file ? fopen(path, "we") : stdout;
-    if (out != NULL) {
+    rc = merak_output_open(&out, path, err);
+    if (rc == MERAK_OK) {
         merak_run_state_find(dir, log, (double)time(NULL), &state);
-        put_page(out, dir, log, &state);
+        put_page(out.file, dir, log, &state);
         merak_run_state_fini(&state);
+        rc = merak_output_close(&out, true, err);
     }
     merak_run_log_destroy(log);
-    fine = out != NULL && !ferror(out);
-    if (out != NULL && (to_file ? fclose(out) : fflush(out)) != 0)
-        fine = false;
-    return fine ? MERAK_OK
-                : merak_fail(err, MERAK_ERR_IO, "cannot write %.150s: %m",
-                             to_file ? path : "the output");
+    return rc;
 }
 
 static void print_help(void)

@@ -4,36 +4,26 @@
 
 #include "cmd/trace/trace_verbs.h"
 
-#include "base/error.h"
-#include "io/file.h"
+#include "base/output.h"
 #include "io/trace/perfetto.h"
 
 #include <string.h>
-
-static enum merak_status close_file(FILE *out, const char *path,
-                                    struct merak_error *err)
-{
-    bool bad = ferror(out);
-
-    if (fclose(out) != 0 || bad)
-        return merak_file_fail(err, "write", path);
-    return MERAK_OK;
-}
 
 static enum merak_status write_file(const char *path, const struct trace *trace,
                                     const int32_t *step, int n_steps,
                                     struct merak_error *err)
 {
-    FILE *out = fopen(path, "we");
-    enum merak_status rc;
+    struct merak_error why;
+    struct merak_output out;
+    enum merak_status rc = merak_output_open(&out, path, err), closed;
 
-    if (out == NULL)
-        return merak_file_fail(err, "create", path);
-    rc = merak_trace_perfetto(trace->rank, trace->n, step, n_steps, out, err);
-    if (rc == MERAK_OK)
-        return close_file(out, path, err);
-    fclose(out);
-    return rc;
+    if (rc != MERAK_OK)
+        return rc;
+    rc = merak_trace_perfetto(trace->rank, trace->n, step, n_steps, out.file,
+                              err);
+    closed = merak_output_close(&out, rc == MERAK_OK,
+                                rc == MERAK_OK ? err : &why);
+    return rc == MERAK_OK ? closed : rc;
 }
 
 int trace_run_perfetto(const struct trace_options *opt,

@@ -4,30 +4,23 @@
 
 #include "cmd/trace/trace_verbs.h"
 
+#include "base/output.h"
 #include "io/plan_file.h"
 
-#include <errno.h>
 #include <string.h>
 
 static int write_plan(const struct trace_options *opt, const char *text)
 {
-    bool to_stdout = strcmp(opt->out, "-") == 0;
-    FILE *out = to_stdout ? stdout : fopen(opt->out, "we");
-    bool failed;
+    struct merak_error err;
+    struct merak_output out;
+    enum merak_status rc = merak_output_open(&out, opt->out, &err);
 
-    if (out == NULL) {
-        fprintf(stderr, "merak trace plan: cannot write %s: %s\n", opt->out,
-                strerror(errno));
-        return MERAK_EXIT_RESOURCE;
-    }
-    fprintf(out, "%s\n", text);
-    if (to_stdout)
-        return trace_flushed(opt);
-    failed = ferror(out) != 0;
-    failed = fclose(out) != 0 || failed;
-    if (!failed)
+    if (rc == MERAK_OK)
+        rc = merak_output_close(&out, fprintf(out.file, "%s\n", text) >= 0,
+                                &err);
+    if (rc == MERAK_OK)
         return MERAK_EXIT_DONE;
-    fprintf(stderr, "merak trace plan: cannot write %s\n", opt->out);
+    fprintf(stderr, "merak trace plan: %s\n", err.text);
     return MERAK_EXIT_RESOURCE;
 }
 

@@ -5,6 +5,7 @@
 #include "partitioner/device/device_file.h"
 
 #include "base/error.h"
+#include "base/output.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -175,23 +176,26 @@ enum merak_status merak_device_save(const struct merak_device *device,
                                     const char *path, struct merak_error *err)
 {
     const size_t flags = JSON_INDENT(2) | JSON_REAL_PRECISION(6);
-    bool to_output = strcmp(path, "-") == 0;
     json_t *out = json_pack("{s:s, s:i, s:I, s:o, s:f, s:f}", "name",
                             device->name, "ranks_per_node",
                             device->links.level[0].ranks, "memory_bytes",
                             (json_int_t)device->memory_bytes, "flops_per_s",
                             flops_object(device->flops_per_s), "bytes_per_s",
                             device->bytes_per_s, "kernel_s", device->kernel_s);
-    int failed;
+    struct merak_output file;
+    enum merak_status rc;
+    bool fine;
 
     if (out == NULL)
         return merak_fail_nomem(err, sizeof(*device));
     put_rest(out, device);
-    failed = to_output ? json_dumpf(out, stdout, flags)
-                       : json_dump_file(out, path, flags);
+    rc = merak_output_open(&file, path, err);
+    if (rc == MERAK_OK) {
+        fine = json_dumpf(out, file.file, flags) == 0;
+        if (fine && file.file == stdout)
+            putchar('\n');
+        rc = merak_output_close(&file, fine, err);
+    }
     json_decref(out);
-    if (to_output)
-        putchar('\n');
-    return failed ? merak_fail(err, MERAK_ERR_IO, "cannot write %s: %m", path)
-                  : MERAK_OK;
+    return rc;
 }

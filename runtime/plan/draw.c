@@ -5,6 +5,7 @@
 #include "runtime/plan/draw.h"
 
 #include "base/error.h"
+#include "base/output.h"
 #include "base/size.h"
 #include "partitioner/simulate/fetches.h"
 
@@ -317,15 +318,12 @@ static enum merak_status make_svg(const struct plan_drawing *d, char **text_p,
 static enum merak_status write_text(const char *path, const char *text,
                                     struct merak_error *err)
 {
-    bool to_output = strcmp(path, "-") == 0;
-    FILE *out = to_output ? stdout : fopen(path, "we");
-    enum merak_status rc = MERAK_OK;
+    struct merak_output out;
+    enum merak_status rc = merak_output_open(&out, path, err);
 
-    if (out == NULL || fputs(text, out) < 0)
-        rc = merak_fail(err, MERAK_ERR_IO, "cannot write %s: %m", path);
-    if (out != NULL && !to_output && fclose(out) != 0 && rc == MERAK_OK)
-        rc = merak_fail(err, MERAK_ERR_IO, "cannot write %s: %m", path);
-    return rc;
+    return rc != MERAK_OK
+               ? rc
+               : merak_output_close(&out, fputs(text, out.file) >= 0, err);
 }
 
 enum merak_status plan_draw_svg(const struct plan_drawing *d, const char *path,

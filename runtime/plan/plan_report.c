@@ -12,11 +12,11 @@
 #include "runtime/plan/plan_saved.h"
 
 #include "base/error.h"
+#include "base/output.h"
 #include "base/size.h"
 #include "io/json_real.h"
 #include "partitioner/simulate/timeline.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -517,19 +517,21 @@ enum merak_status plan_json_save(json_t *object, const char *path,
                                  struct merak_error *err)
 {
     const size_t flags = JSON_INDENT(2) | JSON_REAL_PRECISION(9);
-    bool to_output = strcmp(path, "-") == 0;
-    int failed;
+    struct merak_output out;
+    enum merak_status rc;
+    bool fine;
 
     if (object == NULL)
         return merak_fail_nomem(err, 1);
-    errno = 0;
-    failed = to_output ? json_dumpf(object, stdout, flags)
-                       : json_dump_file(object, path, flags);
+    rc = merak_output_open(&out, path, err);
+    if (rc == MERAK_OK) {
+        fine = json_dumpf(object, out.file, flags) == 0;
+        if (fine && out.file == stdout)
+            putchar('\n');
+        rc = merak_output_close(&out, fine, err);
+    }
     json_decref(object);
-    if (to_output)
-        putchar('\n');
-    return failed ? merak_fail(err, MERAK_ERR_IO, "cannot write %s: %m", path)
-                  : MERAK_OK;
+    return rc;
 }
 
 static json_t *lines_object(const struct plan_lines *lines)
