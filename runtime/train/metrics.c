@@ -12,6 +12,7 @@
 #include "base/open.h"
 #include "io/ckpt/durable.h"
 #include "io/event_file.h"
+#include "io/file.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -128,7 +129,8 @@ static enum merak_status write_line(const struct merak_trainer *t, FILE *out,
                                     struct merak_error *err)
 {
     struct merak_json_number a, b;
-    char c[32];
+    char c[32], path[PATH_MAX];
+    int why;
 
     fprintf(out,
             "{\"step\": %" PRIu64 ", \"loss\": %s, \"grad_norm\": %s, "
@@ -162,8 +164,10 @@ static enum merak_status write_line(const struct merak_trainer *t, FILE *out,
     fputs("}\n", out);
     if (fflush(out) == 0)
         return MERAK_OK;
-    return merak_fail(err, errno == ENOSPC ? MERAK_ERR_NOSPACE : MERAK_ERR_IO,
-                      "cannot write the metrics: %s", strerror(errno));
+    why = errno;
+    merak_run_files_metrics(t, path, sizeof(path));
+    errno = why;
+    return merak_file_fail(err, "write", path);
 }
 
 static enum merak_status open_lines(struct merak_trainer *t, FILE **lines_p,
