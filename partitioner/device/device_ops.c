@@ -36,7 +36,7 @@ static void look(const struct merak_rates *rates, struct unknown *unknown)
 void merak_device_check_ops(const char *path, const struct merak_device *device)
 {
     struct unknown unknown = {0};
-    char known[768] = MERAK_RATE_COPY, more[32] = "";
+    char known[2048] = MERAK_RATE_COPY, more[32] = "";
 
     for (int d = 0; d < MERAK_DTYPE_COUNT; d++) {
         look(device->rates[d], &unknown);
