@@ -129,8 +129,8 @@ static enum merak_status check_keys(const struct merak_operand *keys,
 
         if (n < 0 || (size_t)n < least || (size_t)n > most)
             return merak_fail(err, MERAK_ERR_PARAM,
-                              "attention: %s of sample %zu is %d, expected %zu "
-                              "to %zu",
+                              "attention: %s of sample %zu of the micro-batch "
+                              "is %d, expected %zu to %zu",
                               what, keys->lo[0] + b, (int)n, least, most);
     }
     return MERAK_OK;

@@ -322,6 +322,9 @@ struct merak_value *merak_attention_packed(struct merak_model *m,
  *                   that sees no key has an output of 0
  *   prefix_lengths  i32 [B], 0 .. T
  *
+ * Other numbers of keys end the run where a CPU computes; a GPU takes the
+ * nearest.
+ *
  * Other masks than MERAK_MASK_CAUSAL are not for models with several documents
  * per sequence, and neither they nor key_lengths for schedules that cut
  * sequences or for generating text.

@@ -532,6 +532,35 @@ static void a_model_of_several_passes_is_refused(void **state)
     assert_non_null(strstr(err.text, "the model runs 2 passes"));
 }
 
+static void describe_encoder(struct merak_model *m, void *arg)
+{
+    const struct merak_attention_options full = {.mask = MERAK_MASK_FULL};
+    struct merak_value *table = MERAK_PARAM(m, "table", MERAK_ZEROS, 20, 1, 8);
+    struct merak_value *qkv = MERAK_PARAM(m, "qkv", MERAK_ZEROS, 3, 1, 8, 8);
+    struct merak_value *x = merak_embedding(
+        m, merak_tokens(m), MERAK_PARAM(m, "in", MERAK_ZEROS, 20, 8));
+
+    (void)arg;
+    x = merak_attention_packed_with(m, merak_linear(m, x, qkv, NULL, 1), &full);
+    merak_cross_entropy(m, merak_linear(m, x, table, NULL, 2),
+                        merak_targets(m));
+}
+
+static void a_model_that_looks_ahead_is_refused(void **state)
+{
+    const struct merak_decoder_options opt = {
+        .describe = describe_encoder, .positions = 16, .threads = 1};
+    struct merak_decoder *d = NULL;
+    struct merak_error err;
+
+    (void)state;
+    assert_int_equal(merak_decoder_create(&opt, &d, &err),
+                     MERAK_ERR_UNSUPPORTED);
+    assert_string_equal(err.text,
+                        "op attention_packed.2 computes a position from "
+                        "others: no token can be computed after another");
+}
+
 int main(void)
 {
     static const struct {
@@ -542,7 +571,7 @@ int main(void)
         {"logits_are", logits_are_those_of_transformers},
         {"likelihoods_are", likelihoods_are_those_of_transformers},
     };
-    struct CMUnitTest tests[3 * N_MODELS + 5];
+    struct CMUnitTest tests[3 * N_MODELS + 6];
     static char names[3 * N_MODELS][80];
     size_t n = 0;
 
@@ -563,6 +592,8 @@ int main(void)
         (struct CMUnitTest)cmocka_unit_test(what_does_not_fit_is_refused);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(
         a_model_of_several_passes_is_refused);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(
+        a_model_that_looks_ahead_is_refused);
     return _cmocka_run_group_tests("decoder", tests, n, make_scratch,
                                    remove_scratch);
 }

@@ -180,11 +180,16 @@ static void wrong_lengths_are_named(void **state)
         double number;
         const char *text;
     } rows[] = {
-        {"ref", 'l', 0, "the key length of sample 1 is 0, expected 1 to 5"},
-        {"cpu", 'l', 6, "the key length of sample 1 is 6, expected 1 to 5"},
-        {"cpu", 'l', -1, "the key length of sample 1 is -1"},
-        {"cpu", 'x', 6, "the prefix length of sample 1 is 6, expected 0 to 5"},
-        {"ref", 'x', -1, "the prefix length of sample 1 is -1"}};
+        {"ref", 'l', 0,
+         "the key length of sample 1 of the micro-batch is 0, expected 1 to 5"},
+        {"cpu", 'l', 6,
+         "the key length of sample 1 of the micro-batch is 6, expected 1 to 5"},
+        {"cpu", 'l', -1, "the key length of sample 1 of the micro-batch is -1"},
+        {"cpu", 'x', 6,
+         "the prefix length of sample 1 of the micro-batch is 6, expected 0 to "
+         "5"},
+        {"ref", 'x', -1,
+         "the prefix length of sample 1 of the micro-batch is -1"}};
 
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
