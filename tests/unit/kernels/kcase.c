@@ -148,7 +148,8 @@ static void fill(struct kc *c, int operand, char type, size_t vocab,
         else if (type == KC_LENGTHS)
             u = 1 + floor(u * (double)vocab);
         else if (type == KC_PREFIX)
-            u = floor(u * (double)(vocab + 1));
+            u = i + 1 == n ? (double)(vocab - vocab / 4)
+                           : floor(u * (double)(vocab + 1));
         else if (type == KC_TARGETS && i % 3 == 1)
             u = MERAK_NO_TARGET;
         else if (type == KC_REST && i % 3 == 1)

@@ -22,7 +22,8 @@ enum {
     KC_POSITIVE = 'p', /* KC_FLOAT, filled from [0.5, 1.5] */
     KC_STARTS = 's',   /* i32 [B, T], where documents of a few tokens start */
     KC_LENGTHS = 'l',  /* i32 [B] in [1, row->vocab]: keys of samples */
-    KC_PREFIX = 'x',   /* i32 [B] in [0, row->vocab]: keys that all see */
+    KC_PREFIX = 'x',   /* i32 [B] in [0, row->vocab]: keys that all see; the
+                          last one is most of them */
     KC_PAIRS = 'q',    /* i32 [B, T], where second answers of a few tokens
                           begin, or 0 */
     KC_REST = 'r',     /* KC_IDS, every third of them of no expert */
