@@ -458,6 +458,14 @@ enum { MERAK_PAD_SAME = 0, MERAK_PAD_NONE = -1 };
 struct merak_value *merak_conv(struct merak_model *m, struct merak_value *x,
                                struct merak_value *w, struct merak_value *bias,
                                const struct merak_window *how);
+/* The layer whose gradient merak_conv() is, PyTorch's ConvTranspose: x
+ * [B,Z',Y',X',I], w [I,KZ,KY,KX,O] -> [B,Z,Y,X,O]; with MERAK_PAD_SAME Z is stride
+ * Z', otherwise stride (Z' - 1) + dilation (KZ - 1) + 1 less both sides'
+ * padding. */
+struct merak_value *merak_conv_transposed(struct merak_model *m,
+                                          struct merak_value *x,
+                                          struct merak_value *w,
+                                          const struct merak_window *how);
 /* The largest, or the mean, of windows of `size` points along each dim of
  * space: [B,Z,Y,X,C] -> [B,Z',Y',X',C].  Of several largest points the first
  * one has the gradient. */

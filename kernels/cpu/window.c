@@ -329,7 +329,8 @@ CPU_KERNEL(conv_dx)
     struct merak_windows windows = merak_windows_of(call, 2, 0);
     enum merak_status rc = cpu_check_dtype(call, 0, false, err);
 
-    for (size_t c = 0; c < merak_windows_classes(&windows); c++) {
+    for (size_t c = 0; c < merak_windows_classes(&windows) && rc == MERAK_OK;
+         c++) {
         struct back b = back_of(call, c);
         size_t rows = b.rows;
 

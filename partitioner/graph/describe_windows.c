@@ -51,6 +51,23 @@ static bool check_how(struct merak_model *m, const char *op,
     return false;
 }
 
+static bool check_dims(struct merak_model *m, const char *op,
+                       const struct merak_shape *x, const struct merak_shape *w)
+{
+    char text[MERAK_SHAPE_TEXT];
+
+    if (x->ndim >= 3 && x->ndim <= SPACE + 2 &&
+        (w == NULL || w->ndim == x->ndim))
+        return true;
+    merak_model_fail(
+        m, MERAK_ERR_PARAM,
+        "%s: x is %s: expected samples, 1 to %d dims of space, and "
+        "channels%s",
+        op, merak_shape_print(x, text), SPACE,
+        w == NULL ? "" : ", and as many dims of the weight");
+    return false;
+}
+
 /* An op over windows of w's points, or of `size` along each dim, of x. */
 static struct merak_value *apply(struct merak_model *m, const char *op,
                                  const struct merak_window *how, int size,
@@ -64,15 +81,8 @@ static struct merak_value *apply(struct merak_model *m, const char *op,
     struct merak_value *out[MERAK_MAX_OPERANDS];
     char text[MERAK_SHAPE_TEXT];
 
-    if (x->ndim < 3 || x->ndim > SPACE + 2 ||
-        (w != NULL && w->ndim != x->ndim)) {
-        merak_model_fail(m, MERAK_ERR_PARAM,
-                         "%s: x is %s: expected samples, 1 to %d dims of "
-                         "space, and channels%s",
-                         op, merak_shape_print(x, text), SPACE,
-                         w == NULL ? "" : ", and as many dims of the weight");
+    if (!check_dims(m, op, x, w))
         return NULL;
-    }
     attrs.i[2] = attrs.i[0] * MERAK_WINDOW_NUMBERS;
     for (int d = 0; d < attrs.i[0]; d++) {
         size_t points = x->dim[1 + d];
@@ -105,6 +115,60 @@ struct merak_value *merak_conv(struct merak_model *m, struct merak_value *x,
     merak_model_make_bias(m, bias);
     return apply(m, "conv", how, 0, 0, bias == NULL ? 2 : 3,
                  (struct merak_value *[]){x, w, bias});
+}
+
+/* The points that `out` windows of this kind are over, with these paddings. */
+static size_t points_under(size_t out, size_t size,
+                           const struct merak_window *how)
+{
+    size_t stride = how->stride > 0 ? (size_t)how->stride : 1;
+    size_t dilation = how->dilation > 0 ? (size_t)how->dilation : 1;
+    size_t all = stride * (out - 1) + dilation * (size - 1) + 1;
+    size_t pad = how->pad > 0 ? 2 * (size_t)how->pad : 0;
+
+    if (how->pad == MERAK_PAD_SAME)
+        return stride * out;
+    return all > pad ? all - pad : 0;
+}
+
+struct merak_value *merak_conv_transposed(struct merak_model *m,
+                                          struct merak_value *x,
+                                          struct merak_value *w,
+                                          const struct merak_window *how)
+{
+    static const struct merak_window plain = {.stride = 1};
+    double list[SPACE * MERAK_WINDOW_NUMBERS];
+    struct merak_attrs attrs = {.list = list};
+    struct merak_value *out[MERAK_MAX_OPERANDS];
+    char text[MERAK_SHAPE_TEXT];
+
+    how = how != NULL ? how : &plain;
+    if (merak_model_open_for(m, "conv_transposed") == NULL || x == NULL ||
+        w == NULL || !check_how(m, "conv_transposed", how) ||
+        !check_dims(m, "conv_transposed", &x->shape, &w->shape))
+        return NULL;
+    attrs.i[0] = x->shape.ndim - 2;
+    attrs.i[2] = attrs.i[0] * MERAK_WINDOW_NUMBERS;
+    for (int d = 0; d < attrs.i[0]; d++) {
+        double *at = list + d * MERAK_WINDOW_NUMBERS;
+        size_t windows = x->shape.dim[1 + d], size = w->shape.dim[1 + d];
+        size_t points = points_under(windows, size, how);
+
+        if (points == 0 || !fill(at, points, size, how) ||
+            at[MERAK_WINDOW_OUT] != (double)windows) {
+            merak_model_fail(m, MERAK_ERR_PARAM,
+                             "conv_transposed: no points are under %zu windows "
+                             "of %zu along dim %d of x, %s, with padding %d: "
+                             "expected less padding",
+                             windows, size, 1 + d,
+                             merak_shape_print(&x->shape, text), how->pad);
+            return NULL;
+        }
+    }
+    return merak_apply(m, "conv_dx", &attrs, 2, (struct merak_value *[]){x, w},
+                       out) == MERAK_OK
+               ? out[0]
+               : NULL;
 }
 
 struct merak_value *merak_pool(struct merak_model *m, struct merak_value *x,

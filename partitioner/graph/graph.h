@@ -20,6 +20,15 @@
  *     linear        x c[lead..,in..], w c[out..,in..], (bias f32[out..])
  *                   -> c[lead..,out..]; i[0] = contracted dims; in summed.
  *                   The bias is added where call->first.
+ *     conv          x c[B,in..,I], w c[O,size..,I], (bias f32[O])
+ *                   -> c[B,out..,O]; 1 to 3 dims of space, windows over them
+ *                   as enum merak_window_number has it: output p is of points
+ *                   p stride - pad + k dilation; I and the size summed.  The
+ *                   bias is added where call->first.
+ *     pool          x c[B,in..,C] -> c[B,out..,C]; windows as conv; i[1] = enum
+ *                   merak_pooling
+ *     conv_dx       x c[B,out..,O], w -> c[B,in..,I]: conv with its sides
+ *                   exchanged
  *     layernorm     x c[..,C], gamma f32[C], beta f32[C]
  *                   -> y c[..,C], mean f32[..], rstd f32[..]; f[0] = eps
  *     rmsnorm       x, gamma -> y, rstd; f[0] = eps; over the last i[0]
@@ -131,6 +140,10 @@
  *     linear_dw     W  x, dy -> dw f32[out..,in..]; i[0] as forward; lead
  *                   summed
  *     linear_db     W  dy -> db f32[out..]; i[0] = dims of out
+ *     conv_dx       B  dy, w -> dx; as forward
+ *     conv_dw       W  x, dy -> dw f32[O,size..,I]; as forward; B and space
+ *                   summed
+ *     pool_dx       B  dy, (x, if the largest is asked for) -> dx; as forward
  *     layernorm_dx  B  dy, x, gamma, mean, rstd -> dx
  *     layernorm_dw  W  dy, x, mean, rstd -> dgamma, dbeta
  *     rmsnorm_dx    B  dy, x, gamma, rstd -> dx; as forward
@@ -161,7 +174,8 @@
  *     experts_rows_dw    W  rows, place, dy, pool, dpool, x, w, rest, dmore,
  *                   gate, up, down, left -> dgate, dup, ddown; as forward
  *     (experts_send and experts_join are each other's gradient;)
- *     (rope, add, scale, dropout reuse their forward ops in phase B)
+ *     (rope, add, scale, dropout reuse their forward ops in phase B, conv_dx
+ *     conv and conv_dw)
  *     point_loss_dx B  x, t -> dx c[..]; i[0], f[0] as xent_dlogits, i[1] as
  *                   forward
  *     xent_dlogits  B  logits, max, sum, targets, (weight) -> dlogits

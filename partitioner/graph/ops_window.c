@@ -266,6 +266,25 @@ static void conv_dx_cost(const struct merak_infer *inf, struct merak_cost *cost)
     taps_cost(inf, 0, 1, cost);
 }
 
+/* As a layer of its own, a convolution whose sides are exchanged: so are they in
+ * its gradients. */
+static enum merak_status conv_dx_grad(struct merak_grad *g,
+                                      const struct merak_node *node,
+                                      struct merak_error *err)
+{
+    struct merak_value *dy = merak_grad_out(g, node, 0);
+    struct merak_value *x = merak_node_in(node, 0), *w = merak_node_in(node, 1);
+    const struct merak_attrs *attrs = merak_node_attrs(node);
+    enum merak_status rc;
+
+    rc = merak_grad_unary(g, node, 0, "conv", attrs, 2,
+                          (struct merak_value *[]){dy, w}, err);
+    return rc != MERAK_OK
+               ? rc
+               : merak_grad_param(g, node, w, "conv_dw", attrs, 2,
+                                  (struct merak_value *[]){dy, x}, err);
+}
+
 /* --- conv_dw: x, dy -> dw --------------------------------------------------
  */
 
@@ -361,7 +380,7 @@ static void pool_dx_cost(const struct merak_infer *inf, struct merak_cost *cost)
 
 const struct merak_op merak_ops_window[] = {
     MERAK_OP_WITH(conv, 2, 3, 1, conv_grad, .step_use = MERAK_STEP_NONE),
-    MERAK_OP_WITH(conv_dx, 2, 2, 1, NULL, .step_use = MERAK_STEP_NONE),
+    MERAK_OP_WITH(conv_dx, 2, 2, 1, conv_dx_grad, .step_use = MERAK_STEP_NONE),
     MERAK_OP_WITH(conv_dw, 2, 2, 1, NULL, .step_use = MERAK_STEP_NONE),
     MERAK_OP_WITH(pool, 1, 1, 1, pool_grad, .step_use = MERAK_STEP_NONE),
     MERAK_OP_WITH(pool_dx, 1, 2, 1, NULL, .step_use = MERAK_STEP_NONE),

@@ -487,6 +487,8 @@ const struct kc_grad kc_grads[] = {
     WEIGHTS("linear_dw", "linear", 2, 1, 0, KC_DY, KC_D(1)),
     WEIGHTS("linear_db", "linear", 1, 1, KC_DY, KC_D(2)),
     GRAD("conv_dx", "conv", 2, 1, KC_DY, 1, KC_D(0)),
+    GRAD("conv", "conv_dx", 2, 1, KC_DY, 1, KC_D(0)),
+    WEIGHTS("conv_dw", "conv_dx", 2, 1, KC_DY, 0, KC_D(1)),
     WEIGHTS("conv_dw", "conv", 2, 1, 0, KC_DY, KC_D(1)),
     GRAD("pool_dx", "pool", 2, 1, KC_DY, 0, KC_D(0)),
     GRAD("pool_dx", "pool", 1, 1, KC_DY, KC_D(0)),

@@ -32,6 +32,7 @@ static const struct form {
     {"conv", 1, {5}, {2}, {4}, {0}, {2}, false, 0}, /* points of no window */
     {"conv", 2, {6, 4}, {3, 4}, {2, 2}, {1, 1}, {1, 1}, true, 0},
     {"conv", 1, {6}, {3}, {1}, {2}, {2}, false, 0},
+    {"conv_dx", 2, {6, 4}, {3, 4}, {2, 2}, {1, 1}, {1, 1}, false, 0},
     {"pool", 2, {4, 3}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, false, MERAK_POOL_MAX},
     {"pool",
      3,
@@ -70,7 +71,8 @@ static void make(const struct form *f, double *list, size_t B, size_t points,
                  size_t I, size_t O, struct kc_row *row)
 {
     size_t in[3], out[3];
-    bool conv = strcmp(f->op, "conv") == 0;
+    bool turned = strcmp(f->op, "conv_dx") == 0;
+    bool conv = turned || strcmp(f->op, "conv") == 0;
 
     *row = (struct kc_row){.n_in = conv ? 2 : 1, .n_out = 1};
     strcpy(row->op, f->op);
@@ -90,12 +92,13 @@ static void make(const struct form *f, double *list, size_t B, size_t points,
         *list++ = (double)in[d];
         *list++ = (double)out[d];
     }
-    shape(&row->operand[0], 'c', B, f->dims, in, I);
+    shape(&row->operand[0], 'c', B, f->dims, turned ? out : in, turned ? O : I);
     if (conv)
         shape(&row->operand[1], 'c', O, f->dims, f->size, I);
     if (f->bias)
         row->operand[row->n_in++] = (struct kc_operand){'f', 1, {O}};
-    shape(&row->operand[row->n_in], 'c', B, f->dims, out, conv ? O : I);
+    shape(&row->operand[row->n_in], 'c', B, f->dims, turned ? in : out,
+          conv && !turned ? O : I);
 }
 
 int kc_window_rows(int size, struct kc_row *row, int max)

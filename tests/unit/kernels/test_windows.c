@@ -163,6 +163,48 @@ static void convolutions_have_published_numbers(void **state)
     }
 }
 
+/* [2,3] points of two channels to [4,6] of three; dx and dw by squares. */
+static void a_transposed_convolution_has_published_numbers(void **state)
+{
+    static const struct shape s = {2, 1, {4, 6}, 3, 2, 2, 2, 0, 1};
+    const size_t points[] = {2, 3}, size[] = {2, 2};
+    const double first_last[] = {0.65625, -0.665};
+    const double squares[] = {20.6756383681, 8.8978901241, 6.11231576443};
+    double x[12], w[24], turned[24], y[72], got[3] = {0};
+    double list[2 * MERAK_WINDOW_NUMBERS];
+    size_t out[2], nx, nw, ny;
+    struct merak_attrs attrs = attrs_of(&s, list, out);
+    struct merak_kernel_call call = {
+        .attrs = &attrs, .n_in = 2, .n_out = 1, .first = true};
+    const struct merak_operand X = operand(x, 2, 1, points, 2, &nx);
+    const struct merak_operand W = operand(w, 2, 2, size, 3, &nw);
+    const struct merak_operand Y = operand(y, 2, 1, s.in, 3, &ny);
+
+    (void)state;
+    input_a(x, nx);
+    input_b(turned, nw); /* [3,2,2,2], outputs first */
+    for (size_t i = 0; i < nw; i++)
+        w[i % 2 * 12 + i / 2 % 4 * 3 + i / 8] = turned[i];
+    memcpy(call.operand, (struct merak_operand[]){X, W, Y}, sizeof(X) * 3);
+    run("conv_dx", &call);
+    assert_near(y, first_last, 1, 1e-10, 0);
+    assert_near(&y[ny - 1], &first_last[1], 1, 1e-10, 0);
+    for (size_t i = 0; i < ny; i++)
+        got[0] += y[i] * y[i];
+    input_g(y, ny);
+    memcpy(call.operand, (struct merak_operand[]){Y, X, W}, sizeof(X) * 3);
+    run("conv_dw", &call);
+    for (size_t i = 0; i < nw; i++)
+        got[2] += w[i] * w[i];
+    for (size_t i = 0; i < nw; i++)
+        w[i % 2 * 12 + i / 2 % 4 * 3 + i / 8] = turned[i];
+    memcpy(call.operand, (struct merak_operand[]){Y, W, X}, sizeof(X) * 3);
+    run("conv", &call);
+    for (size_t i = 0; i < nx; i++)
+        got[1] += x[i] * x[i];
+    assert_near(got, squares, 3, 1e-10, 0);
+}
+
 static void pools_have_published_numbers(void **state)
 {
     static const struct {
@@ -282,6 +324,40 @@ static void layers_have_as_many_points(void **state)
     }
 }
 
+/* Those of the layer that it turns around. */
+static void transposed_layers_have_as_many_points(void **state)
+{
+    static const struct {
+        size_t in, size;
+        struct merak_window how;
+        size_t out; /* 0: refused */
+    } rows[] = {
+        {4, 2, {.stride = 2}, 8},
+        {4, 3, {0}, 4},
+        {4, 3, {.stride = 2, .pad = 1}, 7},
+        {4, 3, {.pad = MERAK_PAD_NONE}, 6},
+        {4, 3, {.dilation = 2, .pad = MERAK_PAD_NONE}, 8},
+        {1, 3, {.pad = 2}, 0},
+    };
+
+    (void)state;
+    for (size_t r = 0; r < sizeof(rows) / sizeof(*rows); r++) {
+        struct merak_model *m = new_model();
+        size_t n = rows[r].in, k = rows[r].size;
+        struct merak_value *x = param(m, "x", 3, (size_t[]){2, n, 5});
+        struct merak_value *w = param(m, "w", 3, (size_t[]){5, k, 3});
+        struct merak_value *y = merak_conv_transposed(m, x, w, &rows[r].how);
+        struct merak_error err;
+
+        if (rows[r].out > 0)
+            assert_memory_equal(y->shape.dim, ((size_t[]){2, rows[r].out, 3}),
+                                3 * sizeof(size_t));
+        else
+            assert_int_not_equal(merak_model_status(m, &err), MERAK_OK);
+        merak_model_destroy(m);
+    }
+}
+
 static void windows_that_do_not_fit_are_refused(void **state)
 {
     static const struct {
@@ -320,9 +396,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(convolutions_have_published_numbers),
+        cmocka_unit_test(a_transposed_convolution_has_published_numbers),
         cmocka_unit_test(pools_have_published_numbers),
         cmocka_unit_test(the_first_of_equal_points_is_the_largest),
         cmocka_unit_test(layers_have_as_many_points),
+        cmocka_unit_test(transposed_layers_have_as_many_points),
         cmocka_unit_test(windows_that_do_not_fit_are_refused),
     };
 
