@@ -341,19 +341,34 @@ static enum merak_status unknown_option(const struct merak_option_table *table,
                       merak_nearest_text(&nearest, text, sizeof(text)));
 }
 
-/* Is the next argument, if there is one, the row's value?  Its text matters
- * only for FILE. */
-static bool takes_next(const struct merak_option *row, int argc, char **argv,
+/* Is the next argument, if there is one, the row's value?  A word that begins
+ * with dashes is none for FILE, and for others if it is an option's name: the
+ * value was forgotten, or stands after "=".  `others` may be NULL. */
+static bool takes_next(const struct merak_option_table *table,
+                       const struct merak_option_table *others,
+                       const struct merak_option *row, int argc, char **argv,
                        int at)
 {
-    if (is_flag(row) || own_value(argv[at]) != NULL || at + 1 == argc)
+    const char *next = at + 1 < argc ? argv[at + 1] : NULL;
+
+    if (is_flag(row) || own_value(argv[at]) != NULL || next == NULL)
         return false;
-    return row->kind != MERAK_OPTION_FILE ||
-           strncmp(argv[at + 1], "--", 2) != 0;
+    if (strncmp(next, "--", 2) != 0)
+        return true;
+    return row->kind != MERAK_OPTION_FILE &&
+           row_of(table, next, NULL) == NULL &&
+           (others == NULL || row_of(others, next, NULL) == NULL);
+}
+
+static enum merak_status needs_value(const struct merak_option *row,
+                                     struct merak_error *err)
+{
+    return merak_fail(err, MERAK_ERR_CONFIG, "--%s needs a value", row->name);
 }
 
 /* The option at argv[*at], and its value if that is the next argument. */
 static enum merak_status parse_one(const struct merak_option_table *table,
+                                   const struct merak_option_table *others,
                                    int argc, char **argv, int *at, void *target,
                                    struct merak_error *err)
 {
@@ -366,13 +381,12 @@ static enum merak_status parse_one(const struct merak_option_table *table,
     if (is_flag(row) && value != NULL)
         return merak_fail(err, MERAK_ERR_CONFIG, "--%s takes no value",
                           row->name);
-    if (takes_next(row, argc, argv, *at))
+    if (takes_next(table, others, row, argc, argv, *at))
         value = argv[++*at];
     else if (row->kind == MERAK_OPTION_FILE && value == NULL)
         value = "-";
     else if (!is_flag(row) && value == NULL)
-        return merak_fail(err, MERAK_ERR_CONFIG, "--%s needs a value",
-                          row->name);
+        return needs_value(row, err);
     return store_given(row, value, (char *)target + base, err);
 }
 
@@ -392,7 +406,7 @@ enum merak_status merak_options_parse(const struct merak_option_table *table,
             *help_p = true;
             return MERAK_OK;
         }
-        rc = parse_one(table, argc, argv, &i, target, err);
+        rc = parse_one(table, NULL, argc, argv, &i, target, err);
     }
     return rc;
 }
@@ -415,7 +429,7 @@ enum merak_status merak_options_words(const struct merak_option_table *table,
         } else if (is_help(argv[i])) {
             *help_p = true;
         } else {
-            rc = parse_one(table, *argc, argv, &i, target, err);
+            rc = parse_one(table, NULL, *argc, argv, &i, target, err);
         }
     }
     if (rc == MERAK_OK) {
@@ -439,12 +453,15 @@ enum merak_status merak_options_take(const struct merak_option_table *table,
         if (is_help(argv[i])) {
             *help_p = true;
         } else if (row_of(table, argv[i], NULL) != NULL) {
-            rc = parse_one(table, *argc, argv, &i, target, err);
+            rc = parse_one(table, others, *argc, argv, &i, target, err);
         } else if (other == NULL) {
             rc = unknown_option(table, others, argv[i], err);
         } else {
-            bool two = takes_next(other, *argc, argv, i);
+            bool two = takes_next(table, others, other, *argc, argv, i);
 
+            if (!two && !is_flag(other) && own_value(argv[i]) == NULL &&
+                other->kind != MERAK_OPTION_FILE)
+                rc = needs_value(other, err);
             argv[left++] = argv[i];
             if (two)
                 argv[left++] = argv[++i];

@@ -7,9 +7,12 @@
 #include "base/error.h"
 #include "runtime/runtime.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 
 int merak_cmd_failed(const char *name, enum merak_status rc,
                      const struct merak_error *err)
@@ -43,9 +46,12 @@ int merak_cmd_misused(const char *name, const char *fmt, ...)
 
 int merak_cmd_flush(const char *name, int code)
 {
-    if (fflush(stdout) == 0 && !ferror(stdout))
+    bool fails = fflush(stdout) != 0;
+
+    if (!fails && !ferror(stdout))
         return code;
-    fprintf(stderr, "merak %s: cannot write the output\n", name);
+    fprintf(stderr, "merak %s: cannot write the output%s%s\n", name,
+            fails ? ": " : "", fails ? strerror(errno) : "");
     return MERAK_EXIT_RESOURCE;
 }
 

@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "cmd/cmd.h"
+#include "cmd/finish.h"
 
 #include "base/nearest.h"
 #include "base/open.h"
@@ -82,6 +83,7 @@ static int run(const struct command *c, int argc, char **argv)
 {
     FILE *screen = NULL;
     bool clean = true;
+    int code;
 
     for (size_t i = 0; i < sizeof(raw) / sizeof(*raw); i++)
         clean = clean && (strcmp(raw[i].name, c->name) != 0 ||
@@ -91,7 +93,8 @@ static int run(const struct command *c, int argc, char **argv)
     /* glibc's is a variable: so all that a command prints passes there */
     if (screen != NULL)
         stdout = screen;
-    return c->run(argc, argv);
+    code = c->run(argc, argv);
+    return code == MERAK_EXIT_DONE ? merak_cmd_flush(c->name, code) : code;
 }
 
 static int no_command(const char *name)
@@ -115,11 +118,12 @@ int main(int argc, char **argv)
     survive_file_limits();
     if (strcmp(name, "--version") == 0) {
         puts(PACKAGE_STRING);
-        return 0;
+        return merak_cmd_flush(name, MERAK_EXIT_DONE);
     }
     if (strcmp(name, "--help") == 0 || strcmp(name, "help") == 0) {
         print_usage(argc > 1 ? stdout : stderr);
-        return argc > 1 ? 0 : MERAK_EXIT_CONFIG;
+        return argc > 1 ? merak_cmd_flush(name, MERAK_EXIT_DONE)
+                        : MERAK_EXIT_CONFIG;
     }
     for (const struct command *c = commands; c->name != NULL; c++) {
         if (strcmp(c->name, name) == 0)

@@ -58,6 +58,16 @@ says 67 "there is no such file or folder; give a Hugging Face folder, a run" \
     generate --ckpt none --tokenizer byte --prompt a
 says 67 "there is no such file or folder" eval --ckpt none --data d
 says 69 "--metrics no/m: folder no: No such file" $train --metrics no/m
+says 69 "cannot write /dev/full: No space left on device" $train --seq 32 \
+    --metrics /dev/full
+says 66 "--resume needs a value" $train --resume --metrics m
+says 66 "--model needs a value" plan --model --device cpu
+says 66 "--device needs a value" plan --model small.json --device
+for words in --help --version "plan --help" "train --help" "top --help"; do
+    "$merak" $words >/dev/full 2>err
+    [ $? -eq 69 ] && grep -q "cannot write the output: No space left" err
+    ok $? "69: merak $words on a full disk" err
+done
 says 66 "--tensorboard yes needs --ckpt DIR" $train --tensorboard yes
 touch there
 says 66 "--tensorboard: there is not a directory" $train --tensorboard there/tb
