@@ -53,6 +53,20 @@ merak_call_out(const struct merak_kernel_call *call, int o)
     return &call->operand[call->n_in + o];
 }
 
+/* The parts of operand `x` around dim i[0]: dims before it, its own, behind. */
+struct merak_along {
+    size_t outer, n, inner;
+};
+static inline struct merak_along
+merak_along_of(const struct merak_kernel_call *call,
+               const struct merak_operand *x)
+{
+    int d = (int)call->attrs->i[0];
+
+    return (struct merak_along){merak_local_span(x, 0, d), x->local.dim[d],
+                                merak_local_span(x, d + 1, x->local.ndim)};
+}
+
 /* What a gradient of loss number i[0] is multiplied by; 0: there is one loss.
  */
 static inline double merak_loss_scale(const struct merak_kernel_call *call)

@@ -42,6 +42,8 @@
     OP(relu_dx, PLAIN, PLAIN)               \
     OP(tanh, PLAIN, PLAIN)                  \
     OP(tanh_dx, PLAIN, PLAIN)               \
+    OP(mean, PLAIN, PLAIN)                  \
+    OP(mean_dx, PLAIN, PLAIN)               \
     OP(widen, PLAIN, PLAIN)                 \
     OP(narrow, PLAIN, PLAIN)                \
     OP(swiglu, PLAIN, PLAIN)                \

@@ -56,6 +56,9 @@ static void print_state(const char *dir, const struct merak_ckpt_manifest *mf)
         printf("trained with      sequences of %" PRIu64
                ", global batch %" PRIu64 "\n",
                state->seq, state->global_batch);
+    else if (state->global_batch > 0)
+        printf("trained with      global batch %" PRIu64 "\n",
+               state->global_batch);
     printf("seed              %" PRIu64 "\n", state->seed);
     if (state->init_from[0] != '\0')
         printf("first weights     %s%s\n",

@@ -353,6 +353,10 @@ merak_attention_packed_with(struct merak_model *m, struct merak_value *qkv,
  * (arXiv:1606.08415), exact (erf) or in its tanh approximation. */
 struct merak_value *merak_gelu(struct merak_model *m, struct merak_value *x,
                                bool tanh_approximation);
+/* The mean along the dim that has a letter of merak_input(), 't' for instance,
+ * which the result does not have. */
+struct merak_value *merak_mean(struct merak_model *m, struct merak_value *x,
+                               char letter);
 /* max(x, 0) and tanh(x), x of any shape. */
 struct merak_value *merak_relu(struct merak_model *m, struct merak_value *x);
 struct merak_value *merak_tanh(struct merak_model *m, struct merak_value *x);

@@ -60,6 +60,37 @@ REF_KERNEL(gelu_dx)
 }
 
 /* So et al. 2021 (arXiv:2109.08668), sec. 4. */
+REF_KERNEL(mean)
+{
+    const struct merak_operand *x = &call->operand[0];
+    struct merak_along a = merak_along_of(call, x);
+
+    (void)err;
+    for (size_t i = 0; i < a.outer * a.inner; i++) {
+        size_t first = i / a.inner * a.n * a.inner + i % a.inner;
+        double sum = 0;
+
+        for (size_t k = 0; k < a.n; k++)
+            sum += ref_load(x, first + k * a.inner);
+        ref_store(merak_call_out(call, 0), i, sum / (double)a.n);
+    }
+    return MERAK_OK;
+}
+
+REF_KERNEL(mean_dx)
+{
+    const struct merak_operand *dx = merak_call_out(call, 0);
+    struct merak_along a = merak_along_of(call, dx);
+
+    (void)err;
+    for (size_t i = 0; i < a.outer * a.n * a.inner; i++)
+        ref_store(dx, i,
+                  ref_load(&call->operand[0],
+                           i / (a.n * a.inner) * a.inner + i % a.inner) /
+                      (double)call->attrs->i[1]);
+    return MERAK_OK;
+}
+
 REF_KERNEL(relu)
 {
     const struct merak_operand *x = &call->operand[0];

@@ -196,6 +196,25 @@ struct merak_value *merak_gelu(struct merak_model *m, struct merak_value *x,
     return apply(m, "gelu", &attrs, 1, &x);
 }
 
+struct merak_value *merak_mean(struct merak_model *m, struct merak_value *x,
+                               char letter)
+{
+    struct merak_attrs attrs = {.i = {0}};
+    int along = 0;
+
+    for (int d = 1; x != NULL && letter != 0 && d < x->shape.ndim; d++) {
+        if (x->letter[d] == letter)
+            along = d;
+    }
+    if (x != NULL && along == 0)
+        merak_model_fail(m, MERAK_ERR_PARAM,
+                         "mean: nothing runs along '%c' in %s, expected the "
+                         "letter of a dim behind that of samples",
+                         letter, x->name);
+    attrs.i[0] = along;
+    return apply(m, "mean", &attrs, 1, &x);
+}
+
 struct merak_value *merak_relu(struct merak_model *m, struct merak_value *x)
 {
     return apply(m, "relu", NULL, 1, &x);

@@ -62,6 +62,7 @@
  *     swiglu        gate, up -> y; i[0] = 1: gelu(gate), tanh form, instead
  *                   of silu(gate)
  *     relu, tanh    x -> y
+ *     mean          x c[b,..] -> y c[b,..]: along dim i[0], which y lacks
  *     softcap       x c[B,T,V] -> y = c tanh(x / c); f[0] = c
  *     add           a, b -> a + b; linear in both
  *     scale         x -> f[0] x
@@ -153,6 +154,7 @@
  *     attention_packed_dx  B  do, qkv, o, lse, (optional inputs as forward) ->
  *                   dqkv; as forward
  *     relu2_dx      B  dy, x -> dx
+ *     mean_dx       B  dy -> dx; i[0] as forward, i[1] = extent of that dim
  *     relu_dx       B  dy, x -> dx
  *     tanh_dx       B  dy, y -> dx
  *     gelu_dx       B  dy, x -> dx

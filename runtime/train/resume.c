@@ -431,7 +431,7 @@ void merak_resume_state(const struct merak_trainer *t,
     state->consumed_samples = t->consumed;
     state->consumed_tokens = t->tokens;
     state->seed = t->opt.seed;
-    state->seq = t->opt.seq;
+    state->seq = merak_trainer_positions(t);
     state->global_batch = t->opt.global_batch;
     snprintf(state->model_id, sizeof(state->model_id), "%s",
              t->lineage.model_id);

@@ -239,6 +239,11 @@ static struct merak_value *square(struct merak_model *m, const char *name)
         t);
 }
 
+static void mean_along_nothing(struct merak_model *m)
+{
+    merak_mean(m, begin(m), 'y');
+}
+
 static void loss_without_weight(struct merak_model *m)
 {
     merak_loss(m, "a", square(m, "x"), 0);
@@ -338,6 +343,7 @@ static const struct {
     {input_of_f64, MERAK_BF16, "type f64, expected f32, bf16 or i32"},
     {seventeen_inputs, MERAK_BF16, "the model has 16 inputs"},
     {labels_of_space, MERAK_BF16, "labels label: letters \"byx\""},
+    {mean_along_nothing, MERAK_F32, "nothing runs along 'y' in embedding.0"},
     {loss_without_weight, MERAK_F32, "loss a: weight 0, expected"},
     {loss_of_no_number, MERAK_F32, "loss a: weight nan, expected"},
     {loss_named_twice, MERAK_F32, "loss b: it already is loss a"},

@@ -17,6 +17,7 @@
 #include "kernels/cuda/cuda_loss.cu"
 #include "kernels/cuda/cuda_norm.cu"
 #include "kernels/cuda/cuda_pointwise.cu"
+#include "kernels/cuda/cuda_mean.cu"
 #include "kernels/cuda/cuda_pool.cu"
 #include "kernels/cuda/cuda_position.cu"
 #include "kernels/cuda/cuda_rope.cu"

@@ -253,6 +253,9 @@ bool kc_grad_fits(const struct kc_grad *grad, const struct kc *forward)
 static void grad_attrs(struct kc *c, const struct kc *forward)
 {
     c->attrs = forward->attrs;
+    if (strcmp(c->op, "mean_dx") == 0)
+        c->attrs.i[1] =
+            (int64_t)forward->call.operand[0].local.dim[forward->attrs.i[0]];
     if (strcmp(c->op, "rope") == 0)
         c->attrs.i[0] = 1;
     if (strcmp(c->op, "experts_dw") == 0)

@@ -31,6 +31,9 @@ static const struct size sizes[KC_SIZES] = {
 #define ONE_TO_ONE(name) \
     {.op = name, .n_in = 1, .n_out = 1, \
      .operand = {{'c', N(B, T, C)}, {'c', N(B, T, C)}}}
+#define TWO_TO_ONE(name) \
+    {.op = name, .n_in = 2, .n_out = 1, \
+     .operand = {{'c', N(B, T, C)}, {'c', N(B, T, C)}, {'c', N(B, T, C)}}}
 #define POINT(name, type, kind) \
     {.op = name, .n_in = 2, .n_out = 1, \
      .attrs = {.i = {0, kind}, .f = {1.0 / (double)(B * T * C)}}, \
@@ -106,17 +109,13 @@ int kc_rows(int size, struct kc_row *row, int max)
          .n_in = 1,
          .n_out = 1,
          .operand = {{'c', N(B, T, C)}, {'f', N(B, T, C)}}},
+        {"mean", 1, 1, {{'c', N(B, T, C)}, {'c', N(B, C)}}, {.i = {1}}, 0},
+        {"mean", 1, 1, {{'c', N(B, T, C)}, {'c', N(B, T)}}, {.i = {2}}, 0},
         ONE_TO_ONE("relu"),
         ONE_TO_ONE("tanh"),
         ONE_TO_ONE("relu2"),
-        {.op = "swiglu",
-         .n_in = 2,
-         .n_out = 1,
-         .operand = {{'c', N(B, T, C)}, {'c', N(B, T, C)}, {'c', N(B, T, C)}}},
-        {.op = "add",
-         .n_in = 2,
-         .n_out = 1,
-         .operand = {{'c', N(B, T, C)}, {'c', N(B, T, C)}, {'c', N(B, T, C)}}},
+        TWO_TO_ONE("swiglu"),
+        TWO_TO_ONE("add"),
         {.op = "dropout",
          .n_in = 1,
          .n_out = 1,
@@ -512,6 +511,7 @@ const struct kc_grad kc_grads[] = {
          KC_D(0)),
     WEIGHTS("add_position_dw", "add_position", 2, 1, KC_DY, 2, KC_D(1)),
     GRAD("gelu_dx", "gelu", 2, 1, KC_DY, 0, KC_D(0)),
+    GRAD("mean_dx", "mean", 1, 1, KC_DY, KC_D(0)),
     GRAD("relu_dx", "relu", 2, 1, KC_DY, 0, KC_D(0)),
     GRAD("tanh_dx", "tanh", 2, 1, KC_DY, 1, KC_D(0)),
     GRAD("relu2_dx", "relu2", 2, 1, KC_DY, 0, KC_D(0)),

@@ -124,6 +124,24 @@ static void volumes(struct merak_model *m, void *arg)
 }
 
 /* Two more losses, one of which is known before the last layers. */
+/* Rows of an image, their mean, a mean of its columns. */
+static void means(struct merak_model *m, void *arg)
+{
+    const size_t dim[] = {merak_model_micro_batch(m), Y, X};
+    struct merak_value *x =
+        merak_input(m, "pixels", merak_model_dtype(m), "byx", dim);
+    struct merak_value *h =
+        merak_linear(m, x, WEIGHT("rows", X, HIDDEN, X), NULL, 1);
+
+    (void)arg;
+    h = merak_mean(m, merak_tanh(m, h), 'y');
+    h = layers(m,
+               merak_linear(m, h, WEIGHT("fold", HIDDEN, X, HIDDEN), NULL, 2),
+               0, LAYERS);
+    h = merak_linear(m, h, WEIGHT("out", CLASSES, HIDDEN), NULL, 1);
+    merak_cross_entropy(m, h, merak_labels(m, "label", "b"));
+}
+
 static void with_others(struct merak_model *m, void *arg)
 {
     const size_t B = merak_model_micro_batch(m);
@@ -282,6 +300,9 @@ static const struct row {
      {2, 1, 2, "1f1b", 1, 0},
      false,
      1},
+    {"means, pp 2", means, ONE, {1, 2, 1, "1f1b", 0, 0}, true, 1},
+    {"means, tp 2", means, ONE, {2, 1, 1, "1f1b", 0, 0}, false, 1},
+    {"means, cp 2", means, ONE, {1, 1, 1, "1f1b", 0, 0}, false, 2},
     {"several losses, pp 2",
      with_others,
      ONE,
