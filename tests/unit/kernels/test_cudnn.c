@@ -262,7 +262,16 @@ static void what_it_has_not_is_left_alone(void **state)
     assert_int_equal(cudnn_told, lines);
 }
 
-static void documents_and_slices_are_left_alone(void **state)
+static void check_refused(struct kc *c, const char *why)
+{
+    c->call.attrs = &c->attrs;
+    assert_false(merak_cudnn_shape_of(
+        c->op, &c->call, &(struct merak_cudnn_shape){0}, &refused));
+    assert_string_equal(refused, why);
+    kc_destroy(c);
+}
+
+static void documents_slices_and_masks_are_left_alone(void **state)
 {
     static const struct kc_operand starts = {'s', 2, {2, 16}};
     struct kc_row row = cudnn_packed(2, 16, 2, 8);
@@ -273,21 +282,17 @@ static void documents_and_slices_are_left_alone(void **state)
     c.call.operand[0].local.dim[1] = 16;
     c.call.operand[1].lo[1] = 8;
     c.call.operand[1].local.dim[1] = 8;
-    c.call.attrs = &c.attrs;
-    assert_false(merak_cudnn_shape_of(
-        c.op, &c.call, &(struct merak_cudnn_shape){0}, &refused));
-    assert_string_equal(refused, "of a slice of the sequence");
-    kc_destroy(&c);
+    check_refused(&c, "of a slice of the sequence");
+    row.attrs.i[2] = -1;
+    kc_create(&c, &row, MERAK_BF16, 1);
+    check_refused(&c, "that is not causal");
+    row.attrs.i[2] = 0;
     row.n_in = 2;
     row.operand[3] = row.operand[2];
     row.operand[2] = row.operand[1];
     row.operand[1] = starts;
     kc_create(&c, &row, MERAK_BF16, 1);
-    c.call.attrs = &c.attrs;
-    assert_false(merak_cudnn_shape_of(
-        c.op, &c.call, &(struct merak_cudnn_shape){0}, &refused));
-    assert_string_equal(refused, "with documents");
-    kc_destroy(&c);
+    check_refused(&c, "with documents");
 }
 
 /* --- modes and choices ------------------------------------------------------
@@ -563,7 +568,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(graphs_compute_attention),
         TEST(what_it_has_not_is_left_alone),
-        TEST(documents_and_slices_are_left_alone),
+        TEST(documents_slices_and_masks_are_left_alone),
         TEST(a_mode_decides),
         TEST(samples_are_limited_by_memory),
         TEST(a_choice_decides),
