@@ -27,6 +27,9 @@ static struct merak_value *weight(struct merak_model *m, const char *name,
     return MERAK_PARAM(m, name, MERAK_NORMAL(std), out, size, size, in);
 }
 
+/* Much of an image is black: what is nearly zero shall not be made large. */
+#define EPS 0.01f
+
 static struct merak_value *block(struct merak_model *m, struct merak_value *x,
                                  size_t C, int i)
 {
@@ -34,7 +37,7 @@ static struct merak_value *block(struct merak_model *m, struct merak_value *x,
 
     h = merak_rmsnorm(
         m, x, MERAK_PARAM(m, merak_name(m, "h.%d.norm", i), MERAK_ONES, C),
-        1e-5f);
+        EPS);
     w = weight(m, merak_name(m, "h.%d.up", i), 2 * C, 3, C);
     h = merak_gelu(m, merak_conv(m, h, w, NULL, NULL), true);
     w = weight(m, merak_name(m, "h.%d.down", i), C, 3, 2 * C);
