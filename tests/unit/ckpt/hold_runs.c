@@ -3,7 +3,8 @@
  *
  *   hold_runs near REF RUN [REF RUN]... [--loss R] [--first R] [--last R]
  *   hold_runs equal REF RUN [REF RUN]...
- *   hold_runs bf16 FP32 REF RUN     (prefixes: one run a seed)
+ *   hold_runs bf16 FP32 REF RUN     (prefixes: one run a seed, in the order of
+ *                                    names, as many seeds as all three have)
  *
  * A run is a directory with metrics.jsonl and, where the run wrote them,
  * grads/step-N/master.h5 (gradients of its first and last step) and
@@ -463,16 +464,14 @@ static void bf16(char *const prefix[3])
 {
     double own[2][MAX_SEEDS], off[2][MAX_SEEDS], med[4];
     glob_t run[3];
-    size_t n;
+    size_t n = MAX_SEEDS;
 
     for (int k = 0; k < 3; k++) {
         find(&run[k], "%s*", prefix[k]);
-        if (run[k].gl_pathc == 0 || run[k].gl_pathc != run[0].gl_pathc ||
-            run[k].gl_pathc > MAX_SEEDS)
-            fail("%zu runs are named %s*, %zu %s*", run[k].gl_pathc, prefix[k],
-                 run[0].gl_pathc, prefix[0]);
+        if (run[k].gl_pathc == 0 || run[k].gl_pathc > MAX_SEEDS)
+            fail("%zu runs are named %s*", run[k].gl_pathc, prefix[k]);
+        n = run[k].gl_pathc < n ? run[k].gl_pathc : n;
     }
-    n = run[0].gl_pathc;
     for (size_t i = 0; i < n; i++) {
         char *fp32 = run[0].gl_pathv[i], *ref = run[1].gl_pathv[i];
 
