@@ -55,11 +55,11 @@ evaluation() { jq '.valid_loss // empty' "$RUNS/$1/metrics.jsonl" | tail -n 1; }
 
 @test "convolutions train alike over stages, replicas, channels and space" {
     program=convnet
-    classify c-one 1 1 1 --lr 1e-4
-    classify c-stages 1 4 1 --lr 1e-4 --schedule zb-h1
-    classify c-both 2 1 2 --lr 1e-4
+    classify c-one 1 1 1 --lr 1e-5
+    classify c-stages 1 4 1 --lr 1e-5 --schedule zb-h1
+    classify c-both 2 1 2 --lr 1e-5
     hold_runs equal "$RUNS/c-one" "$RUNS/c-stages"
-    CP=2 classify c-halos 1 2 1 --lr 1e-4
+    CP=2 classify c-halos 1 2 1 --lr 1e-5
     hold_runs near --loss 1e-6 "$RUNS/c-one" "$RUNS/c-both" \
         "$RUNS/c-one" "$RUNS/c-halos"
 }
