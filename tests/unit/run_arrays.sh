@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# run_arrays.sh - programs whose samples are arrays, examples/classify.c and
-# cosmoflow.c: what they learn, report, go on from and refuse
+# run_arrays.sh - programs whose samples are arrays, examples/classify.c, bert.c
+# and cosmoflow.c: what they learn, report, go on from and refuse
 #
 # Run from the build directory of tests/.
 
@@ -34,7 +34,7 @@ refuses()
     ok $? "refused: $text" out
 }
 
-echo 1..17
+echo 1..20
 
 "${run[@]}" --data images.json --steps 60 --metrics m.jsonl --ckpt whole \
     --ckpt-every 20 --keep 9 >out 2>&1
@@ -116,8 +116,21 @@ for _ in range(n):
     truth.extend(mean)
 
 
+# Rows of words that go up by one, some of them masked, of unequal lengths.
+ids, types, lengths, masked = (array.array("i") for _ in range(4))
+for _ in range(6 * n):
+    first, length = 1 + 32 * draw.randrange(6), draw.randrange(20, 33)
+    for t in range(32):
+        hidden = t < length and draw.random() < .15
+        ids.append(0 if hidden else first + t)
+        types.append(t % 2)
+        masked.append(first + t if hidden else -1)
+    lengths.append(length)
+
+
 def write(name, numbers, shape):
-    head = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}"
+    kind = numbers.typecode + "4"
+    head = f"{{'descr': '<{kind}', 'fortran_order': False, 'shape': {shape}, }}"
     head += " " * (63 - (len(head) + 10) % 64) + "\n"
     with open(name, "wb") as out:
         out.write(b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little"))
@@ -127,6 +140,12 @@ def write(name, numbers, shape):
 
 write("mass.npy", mass, (n, 8, 8, 8, 4))
 write("truth.npy", truth, (n, 4))
+write("ids.npy", ids, (6 * n, 32))
+write("types.npy", types, (6 * n, 32))
+write("masked.npy", masked, (6 * n, 32))
+write("lengths.npy", lengths, (6 * n,))
+lengths[5] = 0
+write("empty.npy", lengths, (6 * n,))
 END
 echo '{"mass": "mass.npy", "truth": "truth.npy"}' >cubes.json
 cosmoflow=${merak%/cmd/merak}/examples/cosmoflow
@@ -136,3 +155,18 @@ ok $? "numbers of volumes are learned" out
 last=$(tail -n 1 c.jsonl | sed -E 's/.*"valid_loss": ([^,}]*).*/\1/')
 awk -v x="$last" 'BEGIN { exit !(x < 0.15) }'
 ok $? "held-out error $last, of 0.33 for zeros" out c.jsonl
+
+words='"ids": "ids.npy", "types": "types.npy", "masked": "masked.npy"'
+echo "{$words, \"lengths\": \"lengths.npy\"}" >words.json
+echo "{$words, \"lengths\": \"empty.npy\"}" >empty.json
+bert=("${merak%/cmd/merak}/examples/bert" tiny --seq 32 --threads 1
+    --global-batch 16 --micro-batch 8 --lr 3e-3)
+"${bert[@]}" --data words.json --steps 90 --warmup 20 --metrics b.jsonl \
+    --eval-samples 16 --valid-fraction 0.05 >out 2>&1
+ok $? "masked words are learned" out
+last=$(tail -n 1 b.jsonl | sed -E 's/.*"valid_loss": ([^,}]*).*/\1/')
+awk -v x="$last" 'BEGIN { exit !(x < 4.0) }'
+ok $? "held-out loss $last, of 5.5 at first" out b.jsonl
+"${bert[@]}" --data empty.json --steps 40 >out 2>&1
+[ $? -ne 0 ] && grep -q 'the key length of sample . of the micro-batch is 0' out
+ok $? "refused: a sample without words" out
