@@ -12,6 +12,7 @@
 #include "config.h"
 
 #include "runtime/plan/advice.h"
+#include "runtime/plan/draw.h"
 
 #include "base/clock.h"
 #include "base/deadline.h"
@@ -537,7 +538,8 @@ enum merak_status plan_advice_make(struct plan_auto *plan,
                       .advice = advice};
     enum merak_status rc;
 
-    *advice = (struct plan_advice){.n_changes = 0};
+    *advice = (struct plan_advice){
+        .counts = plan_rate_of(result->choice[0].cuts.letter, 1, 1, 1).what};
     if (all_s > 0)
         a.until_ns = merak_clock_ns() + (int64_t)(seconds * 1e9);
     for (int i = 0; i < N_RESOURCES; i++)
@@ -572,9 +574,9 @@ void plan_advice_print(const struct plan_advice *advice)
     for (int i = 0; i < advice->words.n; i++)
         puts(advice->words.line[i]);
     if (advice->n_changes > 0)
-        printf("\n%-52s %10s %10s %10s\n",
+        printf("\n%-52s %10s %8s/s %10s\n",
                "what would change it (same degrees, unless said)", "step",
-               "tokens/s", "GPU-hours");
+               advice->counts, "GPU-hours");
     for (int i = 0; i < advice->n_changes; i++) {
         const struct plan_change *c = &advice->change[i];
 

@@ -23,6 +23,7 @@ struct plan_lines {
 };
 
 struct plan_advice {
+    const char *counts;      /* "tokens": plan_rate_of() */
     struct plan_lines words; /* "what binds: ..", a statement each */
     struct plan_change change[PLAN_MOST_CHANGES];
     int n_changes;

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/output.h"
 #include "base/size.h"
+#include "partitioner/graph/letters.h"
 #include "partitioner/simulate/fetches.h"
 
 #include <stdio.h>
@@ -102,6 +103,16 @@ const char *plan_fetch_text(const struct merak_search_stage *stage, int pp,
              "for it, and waits %s",
              fetched, blocks, bytes, merak_seconds_text(fetch_s, seconds));
     return text;
+}
+
+struct plan_rate plan_rate_of(char letter, size_t batch, size_t seq,
+                              double step_s)
+{
+    if (letter == MERAK_LETTER_POSITIONS)
+        return (struct plan_rate){"tokens", "tokens_per_s",
+                                  (double)batch * (double)seq / step_s};
+    return (struct plan_rate){"samples", "samples_per_s",
+                              (double)batch / step_s};
 }
 
 bool plan_uses_host(const struct merak_search_stage *stage, int pp)

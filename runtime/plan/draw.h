@@ -8,6 +8,16 @@
 #include "partitioner/simulate/timeline.h"
 #include "partitioner/simulate/simulate.h"
 
+/* What a run's rate counts: tokens, or, of a model without sequences, samples. */
+struct plan_rate {
+    const char *what; /* "tokens" */
+    const char *key;  /* "tokens_per_s" */
+    double per_s;
+};
+/* letter: merak_graph_sequence_letter() */
+struct plan_rate plan_rate_of(char letter, size_t batch, size_t seq,
+                              double step_s);
+
 struct plan_drawing {
     const char *heading; /* what is planned: one line */
     const struct merak_plan *plan;
@@ -18,7 +28,8 @@ struct plan_drawing {
     const struct merak_search_kind *kind;   /* that stages are on; NULL: one */
     const char *near; /* what fast links join: merak_search_near_word() */
     size_t limit_bytes;                     /* of a rank; 0: none */
-    double step_s, tokens_per_s;            /* of the plan */
+    double step_s;                          /* of the plan */
+    struct plan_rate rate;
     double utilisation;                     /* of peak FLOP/s; 0: unknown */
     double fetch_s;   /* of the step, waiting for fetched parameters */
     double offload_s; /* and for what is the host's */

@@ -93,7 +93,7 @@ static void put_totals(FILE *out, const struct plan_drawing *d)
 {
     double link = 0, net = 0;
     char fetches[PLAN_FETCH_TEXT];
-    char tokens[MERAK_NUMBER_TEXT];
+    char rate[MERAK_NUMBER_TEXT];
     size_t most = 0;
 
     for (int s = 0; s < d->plan->pp; s++) {
@@ -107,8 +107,8 @@ static void put_totals(FILE *out, const struct plan_drawing *d)
     }
     fputs("<table><tr><td>step</td>", out);
     put_seconds(out, d->step_s);
-    fprintf(out, "</tr><tr><td>tokens a second</td><td class=\"r\">%s</td>",
-            merak_number_text(d->tokens_per_s, tokens));
+    fprintf(out, "</tr><tr><td>%s a second</td><td class=\"r\">%s</td>",
+            d->rate.what, merak_number_text(d->rate.per_s, rate));
     if (d->result != NULL) {
         fprintf(out, "</tr><tr><td>of %s</td>",
                 plan_report_utilisation(d->result));
@@ -136,10 +136,11 @@ static void put_advice(FILE *out, const struct plan_advice *advice)
         merak_svg_text(out, advice->words.line[i]);
         fputs("</li>\n", out);
     }
-    fputs("</ul>\n<table>\n<tr><th>what would change it (same degrees, "
-          "unless said)</th><th class=\"r\">step</th><th class=\"r\">tokens a "
-          "second</th><th class=\"r\">GPU-hours</th></tr>\n",
-          out);
+    fprintf(out,
+            "</ul>\n<table>\n<tr><th>what would change it (same degrees, "
+            "unless said)</th><th class=\"r\">step</th><th class=\"r\">%s a "
+            "second</th><th class=\"r\">GPU-hours</th></tr>\n",
+            advice->counts);
     for (int i = 0; i < advice->n_changes; i++) {
         const struct plan_change *c = &advice->change[i];
 

@@ -143,14 +143,14 @@ static void print_time(const struct plan_auto *plan,
                        const struct merak_search_result *r)
 {
     const struct merak_search_choice *c = &r->choice[0];
-    double tokens = (double)plan->in.global_batch * (double)plan->in.seq;
-
+    struct plan_rate rate = plan_rate_of(c->cuts.letter, plan->in.global_batch,
+                                         plan->in.seq, c->step_s);
     char step[MERAK_SECONDS_TEXT], part[MERAK_SECONDS_TEXT];
     char where[PLAN_WHERE_TEXT];
 
     plan_report_where(r, where);
-    printf("step %s, %.0f tokens/s, %.1f%% of %s%s%s%s\n",
-           merak_seconds_text(c->step_s, step), tokens / c->step_s,
+    printf("step %s, %.0f %s/s, %.1f%% of %s%s%s%s\n",
+           merak_seconds_text(c->step_s, step), rate.per_s, rate.what,
            100 * r->flop_utilisation, plan_report_utilisation(r),
            where[0] != '\0' ? ";" : "", where, where[0] != '\0' ? ":" : "");
     for (int i = 0; i < MERAK_PART_COUNT; i++)
@@ -252,7 +252,8 @@ static void print_stages(const struct plan_auto *plan,
     print_ranks(plan, r, -1);
     printf("     layers   params    forward   backward  in flight  "
            "recomputed  intra-%s GB  inter-%s GB  parameters\n",
-           merak_search_near_word(&plan->in), merak_search_near_word(&plan->in));
+           merak_search_near_word(&plan->in),
+           merak_search_near_word(&plan->in));
     for (int s = 0; s < r->choice[0].plan.pp; s++) {
         const struct merak_search_stage *st = &r->stage[s];
         char again[32], params[MERAK_SECONDS_TEXT];
@@ -267,7 +268,8 @@ static void print_stages(const struct plan_auto *plan,
                merak_seconds_text(st->forward_s, forward),
                merak_seconds_text(st->backward_s, backward), st->in_flight,
                st->attention ? "attention" : again, st->sent_bytes[0] / 1e9,
-               merak_search_far_bytes(st) / 1e9, st->first_param, st->last_param);
+               merak_search_far_bytes(st) / 1e9, st->first_param,
+               st->last_param);
     }
 }
 
@@ -442,11 +444,11 @@ json_t *plan_request_object(const struct plan_model *model,
                               k > 0 ? "," : "", in->kind[k].nodes,
                               in->kind[k].device->name);
     request = json_pack("{s:o?, s:o?, s:i, s:i, s:i, s:I, s:I}", "model",
-                     json_string(model->source), "device", json_string(device),
-                     "nodes", in->nodes, "ranks_per_node", in->ranks_per_node,
-                     "rack_nodes", merak_search_rack_nodes(in), "seq",
-                     (json_int_t)in->seq, "global_batch",
-                     (json_int_t)in->global_batch);
+                        json_string(model->source), "device",
+                        json_string(device), "nodes", in->nodes,
+                        "ranks_per_node", in->ranks_per_node, "rack_nodes",
+                        merak_search_rack_nodes(in), "seq", (json_int_t)in->seq,
+                        "global_batch", (json_int_t)in->global_batch);
     if (in->n_kinds == 0 && *plan_levels_text(in->device, levels))
         json_object_set_new(request, "levels", json_string(levels));
     return request;

@@ -18,6 +18,7 @@
 #include "io/plan_file.h"
 #include "kernels/kernels.h"
 #include "partitioner/assembly/assembly.h"
+#include "partitioner/graph/letters.h"
 #include "partitioner/search/node_orders.h"
 #include "partitioner/simulate/timeline.h"
 #include "partitioner/simulate/check.h"
@@ -53,9 +54,15 @@ static double mib(size_t bytes)
     return (double)bytes / 0x1p20;
 }
 
-static double tokens_per_step(const struct report *r)
+static char letter_of(const struct report *r)
 {
-    return (double)r->opt->global_batch * (double)r->opt->seq;
+    return merak_graph_sequence_letter(r->planned->graph);
+}
+
+static struct plan_rate rate_of(const struct report *r)
+{
+    return plan_rate_of(letter_of(r), r->opt->global_batch, r->opt->seq,
+                        r->timeline->step_s);
 }
 
 /* First or last parameter of a stage. */
@@ -94,11 +101,15 @@ static void print_head(const struct report *r)
            merak_plural(merak_plan_ranks(p)),
            merak_plan_degrees_text(p, ", ", degrees), p->schedule,
            merak_plan_dtype_text(p), merak_plan_state_text(p));
-    printf("%zu sequence%s of %zu tokens a step: %d micro-batch%s of %zu on "
-           "%s\nprogram id %016" PRIx64 "\n",
-           r->opt->global_batch, merak_plural((long)r->opt->global_batch),
-           r->opt->seq, p->microbatches, p->microbatches == 1 ? "" : "es",
-           p->micro_batch,
+    if (letter_of(r) == MERAK_LETTER_POSITIONS)
+        printf("%zu sequence%s of %zu tokens", r->opt->global_batch,
+               merak_plural((long)r->opt->global_batch), r->opt->seq);
+    else
+        printf("%zu sample%s", r->opt->global_batch,
+               merak_plural((long)r->opt->global_batch));
+    printf(" a step: %d micro-batch%s of %zu on %s\nprogram id %016" PRIx64
+           "\n",
+           p->microbatches, p->microbatches == 1 ? "" : "es", p->micro_batch,
            p->stage != NULL ? "all replicas together" : "each replica",
            r->programs);
 }
@@ -221,14 +232,14 @@ static void print_prediction(const struct report *r)
 {
     const struct merak_plan *p = &r->planned->plan;
 
-    char step[MERAK_NUMBER_TEXT], tokens[MERAK_NUMBER_TEXT];
+    const struct plan_rate rate = rate_of(r);
+    char step[MERAK_NUMBER_TEXT], per_s[MERAK_NUMBER_TEXT];
     char fetches[PLAN_FETCH_TEXT];
 
-    printf("step %s s, %s tokens/s, idle %.1f%% (a pipeline of even "
+    printf("step %s s, %s %s/s, idle %.1f%% (a pipeline of even "
            "stages: %.1f%%)\n",
            merak_number_text(r->timeline->step_s, step),
-           merak_number_text(tokens_per_step(r) / r->timeline->step_s, tokens),
-           100.0 * r->idle,
+           merak_number_text(rate.per_s, per_s), rate.what, 100.0 * r->idle,
            100.0 * (p->pp - 1) / (p->microbatches + p->pp - 1));
     if (*plan_fetch_text(r->stage, p->pp, r->fetch_s, fetches))
         puts(fetches);
@@ -333,10 +344,10 @@ static enum merak_status print_json(const struct report *r,
     json_object_update_new(
         all, json_pack("{s:I, s:f, s:f, s:f, s:f, s:f, s:o}", "params",
                        (json_int_t)merak_graph_param_count(r->planned->graph),
-                       "step_s", r->timeline->step_s, "tokens_per_s",
-                       tokens_per_step(r) / r->timeline->step_s, "idle",
-                       r->idle, "fetch_exposed_s", r->fetch_s,
-                       "offload_exposed_s", r->offload_s, "stages", stages));
+                       "step_s", r->timeline->step_s, rate_of(r).key,
+                       rate_of(r).per_s, "idle", r->idle, "fetch_exposed_s",
+                       r->fetch_s, "offload_exposed_s", r->offload_s, "stages",
+                       stages));
     if (r->opt->machine.is_known)
         json_object_update_new(all, machine_object(r));
     merak_parts_destroy(parts);
@@ -364,7 +375,7 @@ static enum merak_status print_pictures(const struct report *r,
         .near = "node",
         .limit_bytes = r->opt->plan.memory_bytes,
         .step_s = r->timeline->step_s,
-        .tokens_per_s = tokens_per_step(r) / r->timeline->step_s,
+        .rate = rate_of(r),
         .fetch_s = r->fetch_s,
         .offload_s = r->offload_s};
     enum merak_status rc = MERAK_OK;
@@ -479,7 +490,7 @@ static enum merak_status print_report(const struct report *r,
         print_stages(r);
         print_memory(r);
         print_prediction(r);
-        plan_cost_print(&r->opt->run, tokens_per_step(r) / r->timeline->step_s,
+        plan_cost_print(&r->opt->run, rate_of(r).per_s,
                         merak_plan_ranks(&r->planned->plan), stdout);
     }
     if (rc == MERAK_OK && r->opt->emit != PLAN_EMIT_NONE)

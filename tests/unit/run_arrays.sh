@@ -34,7 +34,7 @@ refuses()
     ok $? "refused: $text" out
 }
 
-echo 1..20
+echo 1..21
 
 "${run[@]}" --data images.json --steps 60 --metrics m.jsonl --ckpt whole \
     --ckpt-every 20 --keep 9 >out 2>&1
@@ -170,3 +170,9 @@ ok $? "held-out loss $last, of 5.5 at first" out b.jsonl
 "${bert[@]}" --data empty.json --steps 40 >out 2>&1
 [ $? -ne 0 ] && grep -q 'the key length of sample . of the micro-batch is 0' out
 ok $? "refused: a sample without words" out
+
+"$cosmoflow" 32 plan --nodes 1 --ranks-per-node 4 --device a100 --cp 2 \
+    --global-batch 8 --html p.html >out 2>&1 &&
+    grep -q '^step .* samples/s' out && grep -q 'cut along z' out &&
+    ! grep -q 'tokens' out && grep -q 'samples a second' p.html
+ok $? "plans of volumes are in samples, cut along z" out
