@@ -123,7 +123,7 @@ static int64_t noticed(const struct times *t, int64_t end)
 
 static enum merak_convert_kind convert_of(const char *op)
 {
-    for (int k = MERAK_CONVERT_ALL_REDUCE; k < MERAK_CONVERT_SLICE; k++) {
+    for (int k = MERAK_CONVERT_ALL_REDUCE; k <= MERAK_CONVERT_HALO; k++) {
         if (strcmp(op, merak_convert_name((enum merak_convert_kind)k)) == 0)
             return (enum merak_convert_kind)k;
     }

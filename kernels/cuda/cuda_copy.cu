@@ -319,3 +319,7 @@ enum merak_status merak_cuda_copy_rows(const struct merak_cuda_context *cx,
 template enum merak_status merak_cuda_copy_rows<merak_bf16>(
     const struct merak_cuda_context *, const char *, const merak_rows &,
     const merak_bf16 *, merak_bf16 *, struct merak_error *);
+template enum merak_status
+merak_cuda_copy_rows<float>(const struct merak_cuda_context *, const char *,
+                            const merak_rows &, const float *, float *,
+                            struct merak_error *);

@@ -30,8 +30,9 @@
  * that 1/sqrt(eps) = 316 makes large. */
 #define CANCELLED 1e-4
 /* Where queries see one key each, or dropout keeps one, the gradient of a score
- * is the difference of two equal terms, of a rounded output below 16. */
-#define ONE_KEY 1e-6
+ * is the difference of two equal sums of D terms, in orders of their own: a few
+ * roundings, 2^-24, of partial sums below 16. */
+#define ONE_KEY 4e-6
 /* Between two products experts round to bf16: each term may be the neighbour
  * of the reference's. */
 #define BF16_TERMS (1.0 / 256)
