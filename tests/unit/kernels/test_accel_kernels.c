@@ -140,7 +140,8 @@ static double slack(const struct kc *want, int o)
         return CANCELLED;
     if (is_bf16(want, 0) && (strncmp(want->op, "attention", 9) == 0 ||
                              strncmp(want->op, "experts", 7) == 0 ||
-                             strcmp(want->op, "linear") == 0))
+                             strcmp(want->op, "linear") == 0 ||
+                             strcmp(want->op, "conv") == 0))
         return BF16_TERMS * largest;
     return F32_TOLERANCE * largest;
 }
