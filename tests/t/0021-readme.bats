@@ -142,7 +142,7 @@ JSON
     cp "$PREFIX"/share/merak/examples/*.c .
     for name in *.c; do
         cc -Wall -Werror "$name" -o "${name%.c}" \
-            $(pkg-config --cflags --libs merak)
+            $(pkg-config --cflags --libs merak) -lm
     done
     merak data pack --tokenizer byte --out corpus "$README" >/dev/null
     run srun -n4 --overcommit --merak-tp=2 --merak-pp=2 ./own_op --data corpus \
