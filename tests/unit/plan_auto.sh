@@ -46,7 +46,7 @@ refuses()
     fi
 }
 
-echo 1..162
+echo 1..171
 
 # A device that is none is said before what else such a plan needs, and fields
 # of a model that nobody reads are named.
