@@ -23,17 +23,20 @@ bool merak_place_is_partial(const struct merak_place *place)
     return place->kind == MERAK_PARTIAL_SUM || place->kind == MERAK_PARTIAL_MAX;
 }
 
+bool merak_place_equal(const struct merak_place *a, const struct merak_place *b)
+{
+    return a->kind == b->kind &&
+           (a->kind != MERAK_SPLIT ||
+            (a->dim == b->dim && a->before == b->before &&
+             a->after == b->after));
+}
+
 bool merak_layout_equal(const struct merak_mesh *mesh,
                         const struct merak_layout *a,
                         const struct merak_layout *b)
 {
     for (int x = 0; x < mesh->n_axes; x++) {
-        if (a->at[x].kind != b->at[x].kind)
-            return false;
-        if (a->at[x].kind == MERAK_SPLIT &&
-            (a->at[x].dim != b->at[x].dim ||
-             a->at[x].before != b->at[x].before ||
-             a->at[x].after != b->at[x].after))
+        if (!merak_place_equal(&a->at[x], &b->at[x]))
             return false;
     }
     return true;

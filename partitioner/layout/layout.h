@@ -73,6 +73,8 @@ struct merak_box {
 
 /* Do terms of a sum, or of a maximum, remain to be combined? */
 bool merak_place_is_partial(const struct merak_place *place);
+bool merak_place_equal(const struct merak_place *a,
+                       const struct merak_place *b);
 /* Compares along the mesh's axes; later entries do not count. */
 bool merak_layout_equal(const struct merak_mesh *mesh,
                         const struct merak_layout *a,

@@ -296,19 +296,12 @@ static bool find_halo(const struct merak_shard_writer *w,
                       const struct merak_layout *wide, struct merak_hop *hop)
 {
     const struct merak_layout *from = merak_write_layout(w, copy->value);
-    int changed = -1;
+    int x = 0;
 
-    for (int x = 0; x < w->mesh.n_axes; x++) {
-        struct merak_mesh alone = w->mesh;
-
-        alone.n_axes = x + 1;
-        if (changed >= 0 || merak_layout_equal(&alone, from, wide))
-            continue;
-        changed = x;
-    }
-    return changed >= 0 &&
-           merak_layout_change(&w->mesh, from, changed, wide->at[changed],
-                               hop) &&
+    while (x < w->mesh.n_axes && merak_place_equal(&from->at[x], &wide->at[x]))
+        x++;
+    return x < w->mesh.n_axes &&
+           merak_layout_change(&w->mesh, from, x, wide->at[x], hop) &&
            merak_layout_equal(&w->mesh, &hop->to, wide);
 }
 
