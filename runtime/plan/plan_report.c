@@ -15,6 +15,7 @@
 #include "base/output.h"
 #include "base/size.h"
 #include "io/json_real.h"
+#include "partitioner/graph/letters.h"
 #include "partitioner/simulate/timeline.h"
 
 #include <inttypes.h>
@@ -73,7 +74,7 @@ void plan_report_choice(const struct merak_search_result *r, char *text,
         snprintf(text + n, bytes - n, "; %s cut over tp",
                  c->cuts.over_tp ? "sequences are" : "no sequence is");
     n = strlen(text);
-    if (c->plan.cp > 1 && c->cuts.letter != 't')
+    if (c->plan.cp > 1 && c->cuts.letter != MERAK_LETTER_POSITIONS)
         snprintf(text + n, bytes - n, "; over cp samples are cut along %c",
                  c->cuts.letter);
     else if (c->plan.cp > 1)
