@@ -503,3 +503,12 @@ enum merak_status merak_apply(struct merak_model *m, const char *op,
         out[i] = node->out[i];
     return m->status;
 }
+
+struct merak_value *merak_model_apply(struct merak_model *m, const char *op,
+                                      const struct merak_attrs *attrs, int n_in,
+                                      struct merak_value *const *in)
+{
+    struct merak_value *out[MERAK_MAX_OPERANDS];
+
+    return merak_apply(m, op, attrs, n_in, in, out) == MERAK_OK ? out[0] : NULL;
+}

@@ -32,6 +32,11 @@ struct merak_model {
     bool complete;   /* differentiated: nothing may be added */
 };
 
+/* merak_apply(), and the op's first output: the others are there for its
+ * gradient; NULL if it fails. */
+struct merak_value *merak_model_apply(struct merak_model *m, const char *op,
+                                      const struct merak_attrs *attrs, int n_in,
+                                      struct merak_value *const *in);
 /* Record the failure of a call that was given &m->error. */
 void merak_model_keep(struct merak_model *m, enum merak_status rc);
 /* Names become paths in checkpoints and words in reports. */

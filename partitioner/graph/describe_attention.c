@@ -10,7 +10,6 @@ static struct merak_value *attend(struct merak_model *m, const char *op,
                                   struct merak_value **in,
                                   const struct merak_attention_options *opt)
 {
-    struct merak_value *out[MERAK_MAX_OPERANDS];
     int starts = merak_model_add_starts(m, in, n);
 
     attrs.i[4] = starts > n ? MERAK_ATTENTION_STARTS : 0;
@@ -23,7 +22,7 @@ static struct merak_value *attend(struct merak_model *m, const char *op,
         attrs.i[4] |= MERAK_ATTENTION_PREFIX;
         in[n++] = opt->prefix_lengths;
     }
-    return merak_apply(m, op, &attrs, n, in, out) == MERAK_OK ? out[0] : NULL;
+    return merak_model_apply(m, op, &attrs, n, in);
 }
 
 static const struct merak_attention_options causal;

@@ -9,24 +9,12 @@
 
 #include <math.h>
 
-/* The first output of an op; the others are there for its gradient. */
-static struct merak_value *apply(struct merak_model *m, const char *op,
-                                 const struct merak_attrs *attrs, int n_in,
-                                 struct merak_value *const *in)
-{
-    struct merak_value *out[MERAK_MAX_OPERANDS];
-
-    if (merak_apply(m, op, attrs, n_in, in, out) != MERAK_OK)
-        return NULL;
-    return out[0];
-}
-
 struct merak_value *merak_embedding(struct merak_model *m,
                                     struct merak_value *tokens,
                                     struct merak_value *table)
 {
-    return apply(m, "embedding", NULL, 2,
-                 (struct merak_value *[]){tokens, table});
+    return merak_model_apply(m, "embedding", NULL, 2,
+                             (struct merak_value *[]){tokens, table});
 }
 
 struct merak_value *merak_embedding_padded(struct merak_model *m,
@@ -66,8 +54,8 @@ merak_embedding_with(struct merak_model *m, struct merak_value *tokens,
         table->init.zero_row = opt->pad + 1;
         attrs.i[0] = (int64_t)opt->pad + 1;
     }
-    return apply(m, "embedding", &attrs, 2,
-                 (struct merak_value *[]){tokens, table});
+    return merak_model_apply(m, "embedding", &attrs, 2,
+                             (struct merak_value *[]){tokens, table});
 }
 
 struct merak_value *merak_add_position(struct merak_model *m,
@@ -76,7 +64,8 @@ struct merak_value *merak_add_position(struct merak_model *m,
 {
     struct merak_value *in[3] = {x, table};
 
-    return apply(m, "add_position", NULL, merak_model_add_starts(m, in, 2), in);
+    return merak_model_apply(m, "add_position", NULL,
+                             merak_model_add_starts(m, in, 2), in);
 }
 
 /* A parameter that no op has read so far? */
@@ -115,8 +104,8 @@ struct merak_value *merak_linear(struct merak_model *m, struct merak_value *x,
     merak_model_make_bias(m, bias);
     if (x != NULL && x->dtype == MERAK_F32 && is_new_param(m, w))
         w->dtype = MERAK_F32;
-    y = apply(m, "linear", &attrs, bias == NULL ? 2 : 3,
-              (struct merak_value *[]){x, w, bias});
+    y = merak_model_apply(m, "linear", &attrs, bias == NULL ? 2 : 3,
+                          (struct merak_value *[]){x, w, bias});
     return merak_lora_add(m, x, w, n_contract, y);
 }
 
@@ -138,8 +127,8 @@ struct merak_value *merak_layernorm(struct merak_model *m,
 
     if (!check_eps(m, "layernorm", eps))
         return NULL;
-    return apply(m, "layernorm", &attrs, 3,
-                 (struct merak_value *[]){x, gamma, beta});
+    return merak_model_apply(m, "layernorm", &attrs, 3,
+                             (struct merak_value *[]){x, gamma, beta});
 }
 
 struct merak_value *merak_rmsnorm(struct merak_model *m, struct merak_value *x,
@@ -160,7 +149,8 @@ struct merak_value *merak_rmsnorm_offset(struct merak_model *m,
     attrs.i[0] = gamma->shape.ndim;
     if (attrs.i[0] > 1)
         merak_model_make_bias(m, gamma);
-    return apply(m, "rmsnorm", &attrs, 2, (struct merak_value *[]){x, gamma});
+    return merak_model_apply(m, "rmsnorm", &attrs, 2,
+                             (struct merak_value *[]){x, gamma});
 }
 
 struct merak_value *merak_rope(struct merak_model *m, struct merak_value *x,
@@ -185,7 +175,7 @@ struct merak_value *merak_rope_scaled(struct merak_model *m,
         attrs.list = s->by;
     }
 
-    return apply(m, "rope", &attrs, 1, &x);
+    return merak_model_apply(m, "rope", &attrs, 1, &x);
 }
 
 struct merak_value *merak_gelu(struct merak_model *m, struct merak_value *x,
@@ -193,7 +183,7 @@ struct merak_value *merak_gelu(struct merak_model *m, struct merak_value *x,
 {
     struct merak_attrs attrs = {.i = {tanh_approximation}};
 
-    return apply(m, "gelu", &attrs, 1, &x);
+    return merak_model_apply(m, "gelu", &attrs, 1, &x);
 }
 
 struct merak_value *merak_mean(struct merak_model *m, struct merak_value *x,
@@ -212,35 +202,37 @@ struct merak_value *merak_mean(struct merak_model *m, struct merak_value *x,
                          "letter of a dim behind that of samples",
                          letter, x->name);
     attrs.i[0] = along;
-    return apply(m, "mean", &attrs, 1, &x);
+    return merak_model_apply(m, "mean", &attrs, 1, &x);
 }
 
 struct merak_value *merak_relu(struct merak_model *m, struct merak_value *x)
 {
-    return apply(m, "relu", NULL, 1, &x);
+    return merak_model_apply(m, "relu", NULL, 1, &x);
 }
 
 struct merak_value *merak_tanh(struct merak_model *m, struct merak_value *x)
 {
-    return apply(m, "tanh", NULL, 1, &x);
+    return merak_model_apply(m, "tanh", NULL, 1, &x);
 }
 
 struct merak_value *merak_relu2(struct merak_model *m, struct merak_value *x)
 {
-    return apply(m, "relu2", NULL, 1, &x);
+    return merak_model_apply(m, "relu2", NULL, 1, &x);
 }
 
 struct merak_value *merak_widen(struct merak_model *m, struct merak_value *x)
 {
-    return x != NULL && x->dtype == MERAK_F32 ? x
-                                              : apply(m, "widen", NULL, 1, &x);
+    return x != NULL && x->dtype == MERAK_F32
+               ? x
+               : merak_model_apply(m, "widen", NULL, 1, &x);
 }
 
 struct merak_value *merak_swiglu(struct merak_model *m,
                                  struct merak_value *gate,
                                  struct merak_value *up)
 {
-    return apply(m, "swiglu", NULL, 2, (struct merak_value *[]){gate, up});
+    return merak_model_apply(m, "swiglu", NULL, 2,
+                             (struct merak_value *[]){gate, up});
 }
 
 struct merak_value *merak_geglu(struct merak_model *m, struct merak_value *gate,
@@ -248,7 +240,8 @@ struct merak_value *merak_geglu(struct merak_model *m, struct merak_value *gate,
 {
     struct merak_attrs attrs = {.i = {1}};
 
-    return apply(m, "swiglu", &attrs, 2, (struct merak_value *[]){gate, up});
+    return merak_model_apply(m, "swiglu", &attrs, 2,
+                             (struct merak_value *[]){gate, up});
 }
 
 void merak_route(struct merak_model *m, struct merak_value *logits,
@@ -306,14 +299,15 @@ void merak_balance(struct merak_model *m, struct merak_value *logits,
 
     if (logits == NULL || ids == NULL)
         return;
-    load = apply(
+    load = merak_model_apply(
         m, "route_load", &attrs,
         moves(m, bias, as->bias_rate >= 0 ? as->bias_rate : opt->bias_rate) ? 3
                                                                             : 2,
         in);
     attrs = (struct merak_attrs){
         .i = {(int64_t)logits->shape.dim[2], (int64_t)m->graph->seq}};
-    tally = load != NULL ? apply(m, "balance", &attrs, 1, &load) : NULL;
+    tally =
+        load != NULL ? merak_model_apply(m, "balance", &attrs, 1, &load) : NULL;
     if (tally != NULL)
         tally->reported = true;
 }
@@ -375,9 +369,9 @@ static struct merak_value *travelling_experts(struct merak_model *m,
     if (merak_apply(m, "experts_places", &attrs, 2,
                     (struct merak_value *[]){w, ids}, at) != MERAK_OK)
         return NULL;
-    rows =
-        apply(m, "experts_send", &attrs, 2, (struct merak_value *[]){x, ids});
-    left = apply(m, "experts_left", NULL, 1, &at[1]);
+    rows = merak_model_apply(m, "experts_send", &attrs, 2,
+                             (struct merak_value *[]){x, ids});
+    left = merak_model_apply(m, "experts_left", NULL, 1, &at[1]);
     if (rows == NULL || left == NULL)
         return NULL;
     left->reported = true;
@@ -390,8 +384,8 @@ static struct merak_value *travelling_experts(struct merak_model *m,
                                              w, at[1], left},
                     out) != MERAK_OK)
         return NULL;
-    return apply(m, "experts_join", NULL, 3,
-                 (struct merak_value *[]){out[0], ids, out[1]});
+    return merak_model_apply(m, "experts_join", NULL, 3,
+                             (struct merak_value *[]){out[0], ids, out[1]});
 }
 
 void merak_expert_capacity(struct merak_model *m, double x)
@@ -426,8 +420,10 @@ static struct merak_value *within_capacity(struct merak_model *m,
     attrs = (struct merak_attrs){
         .i = {(int64_t)fmin(ceil(rows * (1 - 1e-10)), (double)dim[1]),
               (int64_t)gate->shape.dim[0]}};
-    kept = apply(m, "experts_capacity", &attrs, 1, &ids);
-    dropped = kept != NULL ? apply(m, "experts_dropped", NULL, 1, &kept) : NULL;
+    kept = merak_model_apply(m, "experts_capacity", &attrs, 1, &ids);
+    dropped = kept != NULL
+                  ? merak_model_apply(m, "experts_dropped", NULL, 1, &kept)
+                  : NULL;
     if (dropped != NULL)
         dropped->reported = true;
     return kept;
@@ -461,8 +457,8 @@ struct merak_value *merak_experts(struct merak_model *m, struct merak_value *x,
                     out) != MERAK_OK)
         return NULL;
     if (attrs.i[0] > 0)
-        over = apply(m, "experts_overflow", NULL, 2,
-                     (struct merak_value *[]){ids, out[1]});
+        over = merak_model_apply(m, "experts_overflow", NULL, 2,
+                                 (struct merak_value *[]){ids, out[1]});
     if (over != NULL)
         over->reported = true;
     return out[0];
@@ -473,13 +469,13 @@ struct merak_value *merak_softcap(struct merak_model *m, struct merak_value *x,
 {
     struct merak_attrs attrs = {.f = {(double)cap}};
 
-    return cap == 0.0f ? x : apply(m, "softcap", &attrs, 1, &x);
+    return cap == 0.0f ? x : merak_model_apply(m, "softcap", &attrs, 1, &x);
 }
 
 struct merak_value *merak_add(struct merak_model *m, struct merak_value *a,
                               struct merak_value *b)
 {
-    return apply(m, "add", NULL, 2, (struct merak_value *[]){a, b});
+    return merak_model_apply(m, "add", NULL, 2, (struct merak_value *[]){a, b});
 }
 
 struct merak_value *merak_scale(struct merak_model *m, struct merak_value *x,
@@ -487,7 +483,7 @@ struct merak_value *merak_scale(struct merak_model *m, struct merak_value *x,
 {
     struct merak_attrs attrs = {.f = {(double)factor}};
 
-    return factor == 1.0f ? x : apply(m, "scale", &attrs, 1, &x);
+    return factor == 1.0f ? x : merak_model_apply(m, "scale", &attrs, 1, &x);
 }
 
 struct merak_value *merak_dropout(struct merak_model *m, struct merak_value *x,
@@ -498,5 +494,5 @@ struct merak_value *merak_dropout(struct merak_model *m, struct merak_value *x,
     if (p == 0.0f)
         return x;
     attrs.i[0] = m->n_dropouts++;
-    return apply(m, "dropout", &attrs, 1, &x);
+    return merak_model_apply(m, "dropout", &attrs, 1, &x);
 }

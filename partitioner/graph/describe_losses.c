@@ -9,18 +9,6 @@
 #include <math.h>
 #include <string.h>
 
-/* The first output of an op; the others are there for its gradient. */
-static struct merak_value *apply(struct merak_model *m, const char *op,
-                                 const struct merak_attrs *attrs, int n_in,
-                                 struct merak_value *const *in)
-{
-    struct merak_value *out[MERAK_MAX_OPERANDS];
-
-    if (merak_apply(m, op, attrs, n_in, in, out) != MERAK_OK)
-        return NULL;
-    return out[0];
-}
-
 /* Keep a loss.  Its denominator is the number of targets that count. */
 static struct merak_value *made(struct merak_model *m, struct merak_value *loss,
                                 const struct merak_value *targets, int input)
@@ -50,20 +38,21 @@ struct merak_value *merak_cross_entropy(struct merak_model *m,
     struct merak_attrs pair = {.f = {(double)m->pair_beta}};
     struct merak_value *max, *sum[2], *in[3], *out[3], *loss;
 
-    max = apply(m, "xent_max", NULL, 1, &logits);
+    max = merak_model_apply(m, "xent_max", NULL, 1, &logits);
     if (merak_apply(m, "xent_sum", NULL, 3,
                     (struct merak_value *[]){logits, max, targets},
                     sum) != MERAK_OK)
         return NULL;
-    in[0] = out[0] = apply(m, "xent_loss", NULL, 3,
-                           (struct merak_value *[]){max, sum[0], sum[1]});
+    in[0] = out[0] = merak_model_apply(
+        m, "xent_loss", NULL, 3, (struct merak_value *[]){max, sum[0], sum[1]});
     if (merak_model_add_pairs(m, in + 1)) {
         if (merak_apply(m, "pair_loss", &pair, 3, in, out) != MERAK_OK)
             return NULL;
-        loss = apply(m, "mean_loss", &mean, 3,
-                     (struct merak_value *[]){out[0], out[2], in[1]});
+        loss =
+            merak_model_apply(m, "mean_loss", &mean, 3,
+                              (struct merak_value *[]){out[0], out[2], in[1]});
     } else {
-        loss = apply(m, "mean_loss", &mean, 1, out);
+        loss = merak_model_apply(m, "mean_loss", &mean, 1, out);
     }
     return made(m, loss, targets,
                 targets != NULL && targets->kind == MERAK_VALUE_INPUT
@@ -80,12 +69,13 @@ static struct merak_value *point_loss(struct merak_model *m,
                                       struct merak_value *targets)
 {
     struct merak_attrs attrs = {.i = {0, kind}}, mean = {.f = {1}};
-    struct merak_value *e =
-        apply(m, "point_loss", &attrs, 2, (struct merak_value *[]){x, targets});
+    struct merak_value *e = merak_model_apply(
+        m, "point_loss", &attrs, 2, (struct merak_value *[]){x, targets});
 
     if (e != NULL)
         mean.f[0] = 1 / (double)merak_shape_count(&e->shape);
-    return made(m, apply(m, "mean_loss", &mean, 1, &e), targets, -1);
+    return made(m, merak_model_apply(m, "mean_loss", &mean, 1, &e), targets,
+                -1);
 }
 
 struct merak_value *merak_mse(struct merak_model *m, struct merak_value *x,
@@ -190,7 +180,7 @@ static void name_all(struct merak_model *m)
         graph->losses[i] = m->made[i].loss;
     }
     graph->n_losses = m->n_made;
-    graph->loss = apply(m, "losses", &attrs, m->n_made, in);
+    graph->loss = merak_model_apply(m, "losses", &attrs, m->n_made, in);
 }
 
 void merak_model_settle_loss(struct merak_model *m)

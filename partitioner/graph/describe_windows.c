@@ -11,6 +11,8 @@
 
 #define SPACE 3 /* dims, at most */
 
+static const struct merak_window plain = {.stride = 1};
+
 /* The numbers of one dim; false if no window fits. */
 static bool fill(double *list, size_t points, size_t size,
                  const struct merak_window *how)
@@ -78,7 +80,6 @@ static struct merak_value *apply(struct merak_model *m, const char *op,
     const struct merak_shape *w = n_in > 1 ? &in[1]->shape : NULL;
     double list[SPACE * MERAK_WINDOW_NUMBERS];
     struct merak_attrs attrs = {.i = {x->ndim - 2, kind}, .list = list};
-    struct merak_value *out[MERAK_MAX_OPERANDS];
     char text[MERAK_SHAPE_TEXT];
 
     if (!check_dims(m, op, x, w))
@@ -98,16 +99,13 @@ static struct merak_value *apply(struct merak_model *m, const char *op,
             return NULL;
         }
     }
-    return merak_apply(m, op, &attrs, n_in, in, out) == MERAK_OK ? out[0]
-                                                                 : NULL;
+    return merak_model_apply(m, op, &attrs, n_in, in);
 }
 
 struct merak_value *merak_conv(struct merak_model *m, struct merak_value *x,
                                struct merak_value *w, struct merak_value *bias,
                                const struct merak_window *how)
 {
-    static const struct merak_window plain = {.stride = 1};
-
     how = how != NULL ? how : &plain;
     if (merak_model_open_for(m, "conv") == NULL || x == NULL || w == NULL ||
         !check_how(m, "conv", how))
@@ -136,10 +134,8 @@ struct merak_value *merak_conv_transposed(struct merak_model *m,
                                           struct merak_value *w,
                                           const struct merak_window *how)
 {
-    static const struct merak_window plain = {.stride = 1};
     double list[SPACE * MERAK_WINDOW_NUMBERS];
     struct merak_attrs attrs = {.list = list};
-    struct merak_value *out[MERAK_MAX_OPERANDS];
     char text[MERAK_SHAPE_TEXT];
 
     how = how != NULL ? how : &plain;
@@ -165,18 +161,14 @@ struct merak_value *merak_conv_transposed(struct merak_model *m,
             return NULL;
         }
     }
-    return merak_apply(m, "conv_dx", &attrs, 2, (struct merak_value *[]){x, w},
-                       out) == MERAK_OK
-               ? out[0]
-               : NULL;
+    return merak_model_apply(m, "conv_dx", &attrs, 2,
+                             (struct merak_value *[]){x, w});
 }
 
 struct merak_value *merak_pool(struct merak_model *m, struct merak_value *x,
                                enum merak_pooling kind, int size,
                                const struct merak_window *how)
 {
-    static const struct merak_window plain = {.stride = 1};
-
     how = how != NULL ? how : &plain;
     if (merak_model_open_for(m, "pool") == NULL || x == NULL ||
         !check_how(m, "pool", how))

@@ -222,6 +222,26 @@ enum merak_status merak_grad_param(struct merak_grad *g,
     return add_one(g, node, param, MERAK_PHASE_W, op, attrs, n_in, in, err);
 }
 
+enum merak_status merak_grad_product(struct merak_grad *g,
+                                     const struct merak_node *node,
+                                     const char *dx, const char *dw,
+                                     bool exchanged, struct merak_error *err)
+{
+    struct merak_value *dy = merak_grad_out(g, node, 0);
+    struct merak_value *x = merak_node_in(node, 0), *w = merak_node_in(node, 1);
+    const struct merak_attrs *attrs = merak_node_attrs(node);
+    enum merak_status rc;
+
+    rc = merak_grad_unary(g, node, 0, dx, attrs, 2,
+                          (struct merak_value *[]){dy, w}, err);
+    if (rc != MERAK_OK)
+        return rc;
+    return merak_grad_param(g, node, w, dw, attrs, 2,
+                            exchanged ? (struct merak_value *[]){dy, x}
+                                      : (struct merak_value *[]){x, dy},
+                            err);
+}
+
 /* --- the pass
  * --------------------------------------------------------------------- */
 

@@ -56,5 +56,13 @@ enum merak_status merak_grad_param(struct merak_grad *g,
                                    const struct merak_attrs *attrs, int n_in,
                                    struct merak_value *const *in,
                                    struct merak_error *err) MERAK_CHECKED;
+/* Gradients of an op that is linear in its inputs 0 and 1, a weight: `dx` of
+ * the incoming gradient and the weight; `dw` of input 0 and the incoming
+ * gradient, or, if `exchanged`, of these the other way around. */
+enum merak_status merak_grad_product(struct merak_grad *g,
+                                     const struct merak_node *node,
+                                     const char *dx, const char *dw,
+                                     bool exchanged,
+                                     struct merak_error *err) MERAK_CHECKED;
 
 #endif

@@ -166,18 +166,11 @@ static enum merak_status linear_grad(struct merak_grad *g,
                                      const struct merak_node *node,
                                      struct merak_error *err)
 {
-    struct merak_value *dy = merak_grad_out(g, node, 0);
-    struct merak_value *x = merak_node_in(node, 0), *w = merak_node_in(node, 1);
-    const struct merak_attrs *own = merak_node_attrs(node);
+    struct merak_value *dy = merak_grad_out(g, node, 0), *bias;
     struct merak_attrs attrs = {0};
-    struct merak_value *bias;
     enum merak_status rc;
 
-    rc = merak_grad_unary(g, node, 0, "linear_dx", own, 2,
-                          (struct merak_value *[]){dy, w}, err);
-    if (rc == MERAK_OK)
-        rc = merak_grad_param(g, node, w, "linear_dw", own, 2,
-                              (struct merak_value *[]){x, dy}, err);
+    rc = merak_grad_product(g, node, "linear_dx", "linear_dw", false, err);
     if (rc != MERAK_OK || merak_node_in_count(node) < 3)
         return rc;
     bias = merak_node_in(node, 2);

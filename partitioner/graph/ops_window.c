@@ -228,15 +228,9 @@ static enum merak_status conv_grad(struct merak_grad *g,
                                    struct merak_error *err)
 {
     struct merak_value *dy = merak_grad_out(g, node, 0);
-    struct merak_value *x = merak_node_in(node, 0), *w = merak_node_in(node, 1);
-    const struct merak_attrs *attrs = merak_node_attrs(node);
-    enum merak_status rc;
+    enum merak_status rc =
+        merak_grad_product(g, node, "conv_dx", "conv_dw", false, err);
 
-    rc = merak_grad_unary(g, node, 0, "conv_dx", attrs, 2,
-                          (struct merak_value *[]){dy, w}, err);
-    if (rc == MERAK_OK)
-        rc = merak_grad_param(g, node, w, "conv_dw", attrs, 2,
-                              (struct merak_value *[]){x, dy}, err);
     if (rc != MERAK_OK || merak_node_in_count(node) < 3)
         return rc;
     return merak_grad_param(g, node, merak_node_in(node, 2), "linear_db",
@@ -272,17 +266,7 @@ static enum merak_status conv_dx_grad(struct merak_grad *g,
                                       const struct merak_node *node,
                                       struct merak_error *err)
 {
-    struct merak_value *dy = merak_grad_out(g, node, 0);
-    struct merak_value *x = merak_node_in(node, 0), *w = merak_node_in(node, 1);
-    const struct merak_attrs *attrs = merak_node_attrs(node);
-    enum merak_status rc;
-
-    rc = merak_grad_unary(g, node, 0, "conv", attrs, 2,
-                          (struct merak_value *[]){dy, w}, err);
-    return rc != MERAK_OK
-               ? rc
-               : merak_grad_param(g, node, w, "conv_dw", attrs, 2,
-                                  (struct merak_value *[]){dy, x}, err);
+    return merak_grad_product(g, node, "conv", "conv_dw", true, err);
 }
 
 /* --- conv_dw: x, dy -> dw --------------------------------------------------
