@@ -16,12 +16,7 @@
 #include "kernels/cuda/cuda_copy.cuh"
 #include "kernels/cuda/cuda_device.cuh"
 #include "kernels/cuda/cuda_kernels.h"
-
-/* Approximate bytes of staged rows, which are a multiple of STAGE_ROWS. */
-#ifndef MERAK_STAGE_BYTES
-#define MERAK_STAGE_BYTES ((size_t)256 << 20)
-#endif
-#define STAGE_ROWS 128
+#include "kernels/cuda/cuda_stage.cuh"
 
 enum merak_form { FORM_Y, FORM_DX, FORM_DW };
 
@@ -38,13 +33,6 @@ struct merak_linear {
     size_t work_bytes, scratch_bytes;
 };
 
-static size_t padded(enum merak_dtype dtype, size_t columns)
-{
-    size_t per = 16 / merak_dtype_bytes(dtype);
-
-    return dtype == MERAK_BF16 ? ceil_div(columns, per) * per : columns;
-}
-
 /* Workspace of the largest part, so that all parts have the same. */
 static size_t work_bytes(const merak_linear &l)
 {
@@ -57,15 +45,6 @@ static size_t work_bytes(const merak_linear &l)
         break;
     }
     return merak_cuda_work_bytes(l.s.n, l.s.k);
-}
-
-/* Reserve bytes of scratch; returns their offset. */
-static size_t reserve(merak_linear *l, size_t bytes)
-{
-    size_t at = l->scratch_bytes;
-
-    l->scratch_bytes += ceil_div(bytes, 256) * 256;
-    return at;
 }
 
 /* The operand of the n side: y, or its gradient. */
@@ -105,44 +84,17 @@ static merak_linear plan(const struct merak_kernel_call *call,
             l.rows = STAGE_ROWS;
     }
     if (l.k_staged) {
-        l.k_at = reserve(&l, l.rows * l.ld_k * elem);
+        l.k_at = reserve(&l.scratch_bytes, l.rows * l.ld_k * elem);
         if (form != FORM_DW)
-            l.w_at = reserve(&l, l.s.n * l.ld_k * elem);
+            l.w_at = reserve(&l.scratch_bytes, l.s.n * l.ld_k * elem);
     }
     if (l.n_staged)
-        l.n_at = reserve(&l, l.rows * l.ld_n * elem);
+        l.n_at = reserve(&l.scratch_bytes, l.rows * l.ld_n * elem);
     if (form == FORM_Y && call->n_in > 2 && l.dtype == MERAK_BF16)
-        l.bias_at = reserve(&l, l.s.n * elem);
-    /* scratch has a smaller alignment than work needs */
+        l.bias_at = reserve(&l.scratch_bytes, l.s.n * elem);
     l.work_bytes = work_bytes(l);
-    l.work_at = reserve(&l, l.work_bytes + MERAK_CUDA_WORK_ALIGN);
+    l.work_at = reserve(&l.scratch_bytes, l.work_bytes + MERAK_CUDA_WORK_ALIGN);
     return l;
-}
-
-static __global__ void __launch_bounds__(MAP_THREADS)
-    round_bias(const float *from, merak_bf16 *to, size_t n)
-{
-    for (size_t i = grid_thread(); i < n; i += grid_threads())
-        from_f32(&to[i], from[i]);
-}
-
-static enum merak_status prepare_bias(const struct merak_kernel_call *call,
-                                      const merak_linear &l,
-                                      const void **bias_p,
-                                      struct merak_error *err)
-{
-    const struct merak_operand *bias = &call->operand[2];
-    char *scratch = static_cast<char *>(call->scratch);
-    merak_bf16 *rounded;
-
-    *bias_p = l.has_bias ? bias->data : nullptr;
-    if (!l.has_bias || l.dtype != MERAK_BF16)
-        return MERAK_OK;
-    rounded = reinterpret_cast<merak_bf16 *>(scratch + l.bias_at);
-    *bias_p = rounded;
-    return launch(merak_cuda_context_of(call), map_launch("linear", l.s.n), err,
-                  round_bias, static_cast<const float *>(bias->data), rounded,
-                  l.s.n);
 }
 
 /* A side of m, or w: where it is stored, and what is passed to products. */
@@ -231,13 +183,6 @@ static void describe_product(const merak_linear &l, size_t rows,
     }
 }
 
-static void *aligned_up(char *p)
-{
-    size_t over = (uintptr_t)p % MERAK_CUDA_WORK_ALIGN;
-
-    return over == 0 ? p : p + (MERAK_CUDA_WORK_ALIGN - over);
-}
-
 /* Compute the part of m that begins at `row`. */
 static enum merak_status part(const struct merak_kernel_call *call,
                               const merak_linear &l, const merak_side &ks,
@@ -307,7 +252,8 @@ static enum merak_status run(const struct merak_kernel_call *call,
                    side(call, &op[1], l.s.k, l.ld_k, l.k_staged, l.w_at), 0,
                    l.s.n, true, &w, err);
     if (rc == MERAK_OK && form == FORM_Y)
-        rc = prepare_bias(call, l, &bias, err);
+        rc = prepare_bias(call, "linear", l.has_bias, l.s.n, l.bias_at, &bias,
+                          err);
     for (size_t row = 0; row < l.s.m && rc == MERAK_OK; row += l.rows)
         rc = part(call, l, ks, ns, w, bias, row, err);
     return rc;

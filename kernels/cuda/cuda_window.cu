@@ -11,16 +11,11 @@
 #include "kernels/cuda/cuda_copy.cuh"
 #include "kernels/cuda/cuda_device.cuh"
 #include "kernels/cuda/cuda_kernels.h"
+#include "kernels/cuda/cuda_stage.cuh"
 
 extern "C" {
 #include "kernels/windows.h"
 }
-
-/* Approximate bytes of patches at once. */
-#ifndef MERAK_STAGE_BYTES
-#define MERAK_STAGE_BYTES ((size_t)256 << 20)
-#endif
-#define PATCH_ROWS 128 /* of which a chunk has a multiple */
 
 /* --- patches -------------------------------------------------------------- */
 
@@ -87,19 +82,6 @@ struct merak_window_product {
     size_t work_bytes, scratch_bytes;
 };
 
-static size_t window_ld(size_t elem, size_t columns)
-{
-    return elem == 2 ? ceil_div(columns, 8) * 8 : columns;
-}
-
-static size_t window_reserve(merak_window_product *p, size_t bytes)
-{
-    size_t at = p->scratch_bytes;
-
-    p->scratch_bytes += ceil_div(bytes, 256) * 256;
-    return at;
-}
-
 static size_t window_work(const merak_window_product &p,
                           enum merak_window_form form)
 {
@@ -115,13 +97,20 @@ static int window_y(const struct merak_kernel_call *call,
     return form == WINDOW_DX ? 0 : form == WINDOW_DW ? 1 : call->n_in;
 }
 
+static struct merak_windows window_of(const struct merak_kernel_call *call,
+                                      enum merak_window_form form)
+{
+    return merak_windows_of(call, form == WINDOW_DX ? 2 : 0,
+                            window_y(call, form));
+}
+
 static merak_window_product window_plan(const struct merak_kernel_call *call,
                                         enum merak_window_form form, size_t c)
 {
     const struct merak_operand *op = call->operand;
     const struct merak_operand *x = form == WINDOW_DX ? &op[2] : &op[0];
     const struct merak_operand *y = &op[window_y(call, form)];
-    struct merak_windows w = merak_windows_of(call, form == WINDOW_DX ? 2 : 0, window_y(call, form));
+    struct merak_windows w = window_of(call, form);
     merak_window_product p = {};
     bool back = form == WINDOW_DX;
 
@@ -132,8 +121,8 @@ static merak_window_product window_plan(const struct merak_kernel_call *call,
     p.C = back ? p.O : p.I;
     p.D = back ? p.I : p.O;
     p.elem = merak_dtype_bytes(x->dtype);
-    p.ld_patch = window_ld(p.elem, p.patches.taps * p.C);
-    p.ld_out = window_ld(p.elem, p.D);
+    p.ld_patch = padded(x->dtype, p.patches.taps * p.C);
+    p.ld_out = padded(x->dtype, p.D);
     /* transposed weights have rows of D */
     p.ld_w = back ? p.ld_out : p.ld_patch;
     p.out_staged =
@@ -142,26 +131,26 @@ static merak_window_product window_plan(const struct merak_kernel_call *call,
     p.all = p.patches.samples * p.patches.rows;
     p.some = p.ld_patch == 0 ? p.all
                              : MERAK_STAGE_BYTES / (p.ld_patch * p.elem) /
-                                   PATCH_ROWS * PATCH_ROWS;
-    p.some = p.some == 0 ? PATCH_ROWS : p.some;
+                                   STAGE_ROWS * STAGE_ROWS;
+    p.some = p.some == 0 ? STAGE_ROWS : p.some;
     p.some = p.some > p.all ? p.all : p.some;
-    p.patch_at = window_reserve(&p, p.some * p.ld_patch * p.elem);
+    p.patch_at = reserve(&p.scratch_bytes, p.some * p.ld_patch * p.elem);
     if (p.out_staged)
-        p.out_at = window_reserve(&p, p.some * p.ld_out * p.elem);
+        p.out_at = reserve(&p.scratch_bytes, p.some * p.ld_out * p.elem);
     if (p.w_staged)
-        p.w_at = window_reserve(
-            &p, (back ? p.patches.taps * p.O : p.O) * p.ld_w * p.elem);
+        p.w_at = reserve(&p.scratch_bytes,
+                         (back ? p.patches.taps * p.O : p.O) * p.ld_w * p.elem);
     if (form == WINDOW_Y && call->n_in > 2 && p.elem == 2)
-        p.bias_at = window_reserve(&p, p.O * p.elem);
+        p.bias_at = reserve(&p.scratch_bytes, p.O * p.elem);
     p.work_bytes = window_work(p, form);
-    p.work_at = window_reserve(&p, p.work_bytes + MERAK_CUDA_WORK_ALIGN);
+    p.work_at = reserve(&p.scratch_bytes, p.work_bytes + MERAK_CUDA_WORK_ALIGN);
     return p;
 }
 
 static size_t window_scratch(const struct merak_kernel_call *call,
                              enum merak_window_form form)
 {
-    struct merak_windows w = merak_windows_of(call, form == WINDOW_DX ? 2 : 0, window_y(call, form));
+    struct merak_windows w = window_of(call, form);
     size_t classes = form == WINDOW_DX ? merak_windows_classes(&w) : 1;
     size_t most = 0;
 
@@ -221,14 +210,6 @@ static __global__ void __launch_bounds__(MAP_THREADS)
         else
             from_f32(&p.to[to * p.D + d], 0.0f);
     }
-}
-
-template <typename T>
-static __global__ void __launch_bounds__(MAP_THREADS)
-    round_window_bias(const float *from, T *to, size_t n)
-{
-    for (size_t i = grid_thread(); i < n; i += grid_threads())
-        from_f32(&to[i], from[i]);
 }
 
 template <typename T> struct merak_window_run {
@@ -294,22 +275,6 @@ static enum merak_status window_weights(const merak_window_run<T> &r,
                   turn_weights<T>, t);
 }
 
-template <typename T>
-static enum merak_status window_bias(const merak_window_run<T> &r,
-                                     const void **bias_p,
-                                     struct merak_error *err)
-{
-    bool has = r.form == WINDOW_Y && r.call->n_in > 2 && r.call->first;
-
-    *bias_p = has ? r.call->operand[2].data : nullptr;
-    if (!has || sizeof(T) == sizeof(float))
-        return MERAK_OK;
-    const float *from = static_cast<const float *>(*bias_p);
-    *bias_p = r.at(r.p.bias_at);
-    return launch(r.cx(), map_launch(r.op, r.p.O), err, round_window_bias<T>,
-                  from, r.at(r.p.bias_at), r.p.O);
-}
-
 /* Rows [row, row + rows) of dy, of the output, or of the gradient of the
  * input. */
 template <typename T>
@@ -328,8 +293,6 @@ static enum merak_status window_rows(const merak_window_run<T> &r, size_t row,
     struct merak_cuda_matrix out = {p.out_staged ? r.at(p.out_at) : stored,
                                     dtype, p.ld_out};
     struct merak_cuda_product product = {};
-    size_t over = -(uintptr_t)(r.scratch + p.work_at) %
-                  MERAK_CUDA_WORK_ALIGN;
     merak_patch_call<T> from = {p.patches, static_cast<const T *>(op[0].data),
                                 r.at(p.patch_at), p.C, p.ld_patch, row, rows};
     enum merak_status rc = gather(r.call, r.op, from, err);
@@ -359,7 +322,7 @@ static enum merak_status window_rows(const merak_window_run<T> &r, size_t row,
         product.beta = row > 0 || r.call->accumulate ? 1 : 0;
     }
     product.bias = bias;
-    product.work = r.scratch + p.work_at + over;
+    product.work = aligned_up(r.scratch + p.work_at);
     product.work_bytes = p.work_bytes;
     return r.cx()->product(r.cx()->product_arg, r.cx(), &product, err);
 }
@@ -403,7 +366,10 @@ static enum merak_status window_class(merak_window_run<T> &r, size_t c,
     if (r.p.patches.taps > 0 && r.p.all > 0)
         rc = window_weights(r, &w, err);
     if (rc == MERAK_OK)
-        rc = window_bias(r, &bias, err);
+        rc = prepare_bias(
+            r.call, r.op,
+            r.form == WINDOW_Y && r.call->n_in > 2 && r.call->first, r.p.O,
+            r.p.bias_at, &bias, err);
     for (size_t row = 0; row < r.p.all && rc == MERAK_OK; row += r.p.some) {
         size_t rows = r.p.all - row < r.p.some ? r.p.all - row : r.p.some;
 
@@ -421,7 +387,7 @@ static enum merak_status window_run(const struct merak_kernel_call *call,
 {
     return by_dtype(call, 0, err, [&](auto of) {
         merak_window_run<decltype(of)> r = {
-            call, op, form, {}, merak_windows_of(call, form == WINDOW_DX ? 2 : 0, window_y(call, form)),
+            call, op, form, {}, window_of(call, form),
             static_cast<char *>(call->scratch)};
         size_t classes =
             form == WINDOW_DX ? merak_windows_classes(&r.windows) : 1;
