@@ -4,6 +4,8 @@
 
 #include "partitioner/graph/letters.h"
 
+#include "base/error.h"
+
 #include <ctype.h>
 #include <string.h>
 
@@ -92,6 +94,28 @@ char merak_graph_sequence_letter(const struct merak_graph *graph)
         }
     }
     return 0;
+}
+
+enum merak_status merak_graph_check_seq(const struct merak_graph *graph,
+                                        size_t given, struct merak_error *err)
+{
+    if (given == 0 ||
+        merak_graph_sequence_letter(graph) == MERAK_LETTER_POSITIONS)
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_CONFIG,
+                      "--seq %zu is for models of sequences, and this one has "
+                      "none: leave it out",
+                      given);
+}
+
+int merak_graph_input(const struct merak_graph *graph,
+                      enum merak_input_class class)
+{
+    for (int i = 0; i < graph->n_inputs; i++) {
+        if (graph->input[i].class == class)
+            return i;
+    }
+    return -1;
 }
 
 static void signature_of_op(const struct merak_node *node,

@@ -35,6 +35,14 @@ bool merak_value_has_positions(const struct merak_value *value);
 /* What a rank's part of a sample is a part of: positions, or, of a model
  * without sequences, the first dim of space that an input has; 0: neither. */
 char merak_graph_sequence_letter(const struct merak_graph *graph);
+/* MERAK_ERR_CONFIG if a length of sequences was given, not 0, and the model
+ * has none. */
+enum merak_status merak_graph_check_seq(const struct merak_graph *graph,
+                                        size_t given,
+                                        struct merak_error *err) MERAK_CHECKED;
+/* The first input of a class, or -1. */
+int merak_graph_input(const struct merak_graph *graph,
+                      enum merak_input_class class);
 /* Does a node compute something from positions that only whole sequences have?
  * Not if it is known what it reads of earlier ones (merak_node_reads_back()),
  * and that it reads nothing of later ones. */

@@ -114,15 +114,18 @@ enum merak_status plan_auto_fill(struct plan_auto *plan,
 {
     const struct plan_options *opt = plan->opt;
     enum merak_status rc = plan_kinds_load(opt, plan->kind, &plan->device, err);
+    size_t seq = 0;
 
     if (rc == MERAK_OK)
         rc = plan_model_open(opt, &plan->model, err);
+    if (rc == MERAK_OK)
+        rc = plan_model_seq(&plan->model, opt, &seq, err);
     if (rc != MERAK_OK)
         return rc;
     plan->in = (struct merak_search_input){
         .describe = plan->model.describe,
         .arg = plan->model.arg,
-        .seq = plan_model_seq(&plan->model, opt),
+        .seq = seq,
         .dtype = opt->given.dtype ? opt->plan.dtype
                                   : merak_device_dtype(&plan->device),
         .global_batch = opt->global_batch,

@@ -109,9 +109,9 @@ struct plan_rate plan_rate_of(char letter, size_t batch, size_t seq,
                               double step_s)
 {
     if (letter == MERAK_LETTER_POSITIONS)
-        return (struct plan_rate){"tokens", "tokens_per_s",
+        return (struct plan_rate){"tokens", "tokens_per_s", "sequences",
                                   (double)batch * (double)seq / step_s};
-    return (struct plan_rate){"samples", "samples_per_s",
+    return (struct plan_rate){"samples", "samples_per_s", "samples",
                               (double)batch / step_s};
 }
 

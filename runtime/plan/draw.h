@@ -10,8 +10,9 @@
 
 /* What a run's rate counts: tokens, or, of a model without sequences, samples. */
 struct plan_rate {
-    const char *what; /* "tokens" */
-    const char *key;  /* "tokens_per_s" */
+    const char *what;  /* "tokens" */
+    const char *key;   /* "tokens_per_s" */
+    const char *batch; /* what a batch counts: "sequences" */
     double per_s;
 };
 /* letter: merak_graph_sequence_letter() */

@@ -141,7 +141,7 @@ static void put_run(FILE *out, const struct plan_auto *plan,
         fputs(" --reduce fast", out);
     put_given(out, plan->opt, false);
     put_device(out, plan->opt);
-    fputs(" --data PREFIX", out);
+    fputs(plan->model.arrays ? " --data FILE.json" : " --data PREFIX", out);
 }
 
 /* With links between nodes if there are several; of several kinds of nodes, the

@@ -540,10 +540,10 @@ static enum merak_status plan_given(const struct plan_options *opt,
     int passes;
     enum merak_status rc = plan_model_open(opt, &model, err);
 
-    if (rc == MERAK_OK) {
-        filled.seq = plan_model_seq(&model, opt);
+    if (rc == MERAK_OK)
+        rc = plan_model_seq(&model, opt, &filled.seq, err);
+    if (rc == MERAK_OK)
         rc = plan_saved_check(&filled, &model, filled.seq, err);
-    }
     if (rc == MERAK_OK)
         rc = plan_model_passes(&model, filled.seq, &passes, err);
     if (rc == MERAK_OK) {

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "partitioner/graph/graph.h"
+#include "partitioner/graph/letters.h"
 #include "runtime/plan/plan_run.h"
 #include "runtime/train/train_options.h"
 
@@ -62,14 +63,6 @@ const struct merak_hf_config *plan_model_config(const struct plan_model *model)
     return model->ruled.arg == &model->config ? &model->config : NULL;
 }
 
-size_t plan_model_seq(const struct plan_model *model,
-                      const struct plan_options *opt)
-{
-    if (opt->seq > 0)
-        return opt->seq;
-    return merak_default_seq(model->positions);
-}
-
 /* Describe the model; the graph is `described_p`'s. */
 static enum merak_status describe(const struct plan_model *model, size_t seq,
                                   struct merak_model **described_p,
@@ -84,6 +77,25 @@ static enum merak_status describe(const struct plan_model *model, size_t seq,
         return rc;
     model->describe(*described_p, model->arg);
     return merak_model_graph(*described_p, graph_p, err);
+}
+
+enum merak_status plan_model_seq(struct plan_model *model,
+                                 const struct plan_options *opt, size_t *seq_p,
+                                 struct merak_error *err)
+{
+    struct merak_model *described = NULL;
+    struct merak_graph *graph;
+    enum merak_status rc;
+
+    *seq_p = opt->seq > 0 ? opt->seq : merak_default_seq(model->positions);
+    rc = describe(model, *seq_p, &described, &graph, err);
+    if (rc == MERAK_OK) {
+        model->letter = merak_graph_sequence_letter(graph);
+        model->arrays = merak_graph_input(graph, MERAK_INPUT_NAMED) >= 0;
+        rc = merak_graph_check_seq(graph, opt->seq, err);
+    }
+    merak_model_destroy(described);
+    return rc;
 }
 
 enum merak_status plan_model_passes(const struct plan_model *model, size_t seq,

@@ -17,6 +17,10 @@ struct plan_model {
     struct merak_ruled_model ruled; /* with the options about parameters */
     size_t positions; /* the most tokens of a sequence; 0: not known */
     size_t layers;    /* 0: not known */
+    /* By plan_model_seq(): merak_graph_sequence_letter(); is it trained on
+     * arrays, for inputs that it has named? */
+    char letter;
+    bool arrays;
     struct merak_hf_config config; /* what arg points to, unless `own` */
 };
 
@@ -29,9 +33,11 @@ enum merak_status plan_model_open(const struct plan_options *opt,
                                   struct merak_error *err) MERAK_CHECKED;
 /* The contents of config.json; NULL for a program's own model. */
 const struct merak_hf_config *plan_model_config(const struct plan_model *model);
-/* Tokens of a sequence, from the options or the model. */
-size_t plan_model_seq(const struct plan_model *model,
-                      const struct plan_options *opt);
+/* *seq_p: tokens of a sequence, from the options or the model.  Describes it;
+ * MERAK_ERR_CONFIG if --seq is given and the model has no sequences. */
+enum merak_status plan_model_seq(struct plan_model *model,
+                                 const struct plan_options *opt, size_t *seq_p,
+                                 struct merak_error *err) MERAK_CHECKED;
 /* Describe the model and return only its number of forward passes. */
 enum merak_status plan_model_passes(const struct plan_model *model, size_t seq,
                                     int *passes_p,

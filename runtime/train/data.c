@@ -10,17 +10,6 @@
 
 #include <string.h>
 
-/* The first input of a class, or -1. */
-static int find_class(const struct merak_graph *graph,
-                      enum merak_input_class class)
-{
-    for (int i = 0; i < graph->n_inputs; i++) {
-        if (graph->input[i].class == class)
-            return i;
-    }
-    return -1;
-}
-
 static bool reads(const struct merak_node *node, int input)
 {
     for (int i = 0; i < node->n_in; i++) {
@@ -52,7 +41,7 @@ static size_t vocabulary(const struct merak_graph *graph, int input)
 static enum merak_status open_tokens(struct merak_trainer *t,
                                      struct merak_error *err)
 {
-    int tokens = find_class(t->sharded->graph, MERAK_INPUT_TOKENS);
+    int tokens = merak_graph_input(t->sharded->graph, MERAK_INPUT_TOKENS);
     const struct merak_data_options opt = {
         .spec = t->opt.data.files,
         .seq = t->opt.seq,
@@ -90,7 +79,7 @@ static enum merak_status check_arrays(const struct merak_trainer *t,
                 "of arrays: expected inputs of one kind; declare "
                 "%s with merak_input() as well",
                 graph->input[i].name,
-                graph->input[find_class(graph, MERAK_INPUT_NAMED)].name,
+                graph->input[merak_graph_input(graph, MERAK_INPUT_NAMED)].name,
                 graph->input[i].name);
     }
     return MERAK_OK;
@@ -135,7 +124,7 @@ enum merak_status merak_trainer_open_data(struct merak_trainer *t,
                                           struct merak_error *err)
 {
     const struct merak_graph *graph = t->sharded->graph;
-    int named = find_class(graph, MERAK_INPUT_NAMED);
+    int named = merak_graph_input(graph, MERAK_INPUT_NAMED);
     bool arrays = merak_data_is_arrays(t->opt.data.files);
     enum merak_status rc;
 
@@ -163,13 +152,8 @@ void merak_trainer_close_data(struct merak_trainer *t)
 
 size_t merak_trainer_positions(const struct merak_trainer *t)
 {
-    const struct merak_graph *graph = t->sharded->graph;
-
-    for (int i = 0; i < graph->n_inputs; i++) {
-        for (int d = 0; d < graph->input[i].shape.ndim; d++) {
-            if (graph->input[i].letter[d] == MERAK_LETTER_POSITIONS)
-                return t->opt.seq;
-        }
-    }
-    return 0;
+    return merak_graph_sequence_letter(t->sharded->graph) ==
+                   MERAK_LETTER_POSITIONS
+               ? t->opt.seq
+               : 0;
 }

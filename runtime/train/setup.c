@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/size.h"
 #include "partitioner/assembly/assembly.h"
+#include "partitioner/graph/letters.h"
 #include "partitioner/search/node_orders.h"
 #include "partitioner/simulate/check.h"
 
@@ -149,10 +150,12 @@ static enum merak_status build_programs(struct merak_trainer *t,
 
 /* A plan is valid for one model. */
 static enum merak_status check_model(const struct merak_trainer *t,
+                                     const struct merak_graph *graph,
                                      struct merak_error *err)
 {
     if (t->chosen == NULL || strcmp(t->chosen->model, t->lineage.model_id) == 0)
-        return MERAK_OK;
+        return merak_graph_check_seq(
+            graph, t->opt.given.seq ? t->opt.seq : 0, err);
     return merak_fail(err, MERAK_ERR_CONFIG,
                       "the plan is for another model: its parameters have "
                       "fingerprint %s, this model's %s; plan again for "
@@ -250,7 +253,7 @@ enum merak_status merak_trainer_describe(struct merak_trainer *t,
     if (rc == MERAK_OK && t->compute.backend->open != NULL)
         rc = t->compute.backend->open(t->plan.threads, err);
     if (rc == MERAK_OK)
-        rc = check_model(t, err);
+        rc = check_model(t, graph, err);
     if (rc == MERAK_OK)
         rc = merak_trainer_shard(t, t->plan.branches, err);
     return rc;

@@ -34,7 +34,7 @@ refuses()
     ok $? "refused: $text" out
 }
 
-echo 1..21
+echo 1..22
 
 "${run[@]}" --data images.json --steps 60 --metrics m.jsonl --ckpt whole \
     --ckpt-every 20 --keep 9 >out 2>&1
@@ -174,5 +174,10 @@ ok $? "refused: a sample without words" out
 "$cosmoflow" 32 plan --nodes 1 --ranks-per-node 4 --device a100 --cp 2 \
     --global-batch 8 --html p.html >out 2>&1 &&
     grep -q '^step .* samples/s' out && grep -q 'cut along z' out &&
-    ! grep -q 'tokens' out && grep -q 'samples a second' p.html
+    ! grep -q 'tokens' out && grep -q 'samples a second' p.html &&
+    grep -q 'twice as many samples a step (16)' out &&
+    ! grep -q 'sequences' out && grep -q -e '--data FILE.json' out
 ok $? "plans of volumes are in samples, cut along z" out
+
+refuses 66 '--seq 9 is for models of sequences, and this one has none' \
+    --data images.json --seq 9 --steps 1
