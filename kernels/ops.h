@@ -23,6 +23,12 @@
     OP(conv_dw, SCRATCH, SCRATCH)           \
     OP(pool, PLAIN, PLAIN)                  \
     OP(pool_dx, SCRATCH, PLAIN)             \
+    OP(channel_sums, SCRATCH, SCRATCH)      \
+    OP(channel_norm, SCRATCH, SCRATCH)      \
+    OP(channel_norm_dx, SCRATCH, SCRATCH)   \
+    OP(channel_norm_dw, PLAIN, PLAIN)       \
+    OP(concat, PLAIN, PLAIN)                \
+    OP(concat_dx, PLAIN, PLAIN)             \
     OP(layernorm, PLAIN, PLAIN)             \
     OP(layernorm_dx, PLAIN, PLAIN)          \
     OP(layernorm_dw, PLAIN, SCRATCH)        \

@@ -359,6 +359,10 @@ struct merak_value *merak_mean(struct merak_model *m, struct merak_value *x,
                                char letter);
 /* max(x, 0) and tanh(x), x of any shape. */
 struct merak_value *merak_relu(struct merak_model *m, struct merak_value *x);
+/* x, but slope x where it is negative; slope 0: merak_relu().  Maas et al. 2013
+ * (ICML workshop on deep learning for audio), eq. 2. */
+struct merak_value *merak_leaky_relu(struct merak_model *m,
+                                     struct merak_value *x, float slope);
 struct merak_value *merak_tanh(struct merak_model *m, struct merak_value *x);
 /* max(x, 0)^2, x of any shape.  So et al. 2021 (arXiv:2109.08668), sec. 4. */
 struct merak_value *merak_relu2(struct merak_model *m, struct merak_value *x);
@@ -476,6 +480,27 @@ struct merak_value *merak_conv_transposed(struct merak_model *m,
 struct merak_value *merak_pool(struct merak_model *m, struct merak_value *x,
                                enum merak_pooling kind, int size,
                                const struct merak_window *how);
+/*
+ * (x - mean) / sqrt(variance + eps) gamma + beta, mean and variance being those
+ * of a group of neighbouring channels of a sample, over all of its points.
+ *
+ *   x            [B,..,C]: samples, points of up to 3 dims of space, channels
+ *   gamma, beta  f32 [C]
+ *   groups       divides C; C: of each channel alone
+ *
+ * Statistics are summed in f64.  Where ranks have parts of the points (--cp)
+ * they exchange 2 C numbers of each sample.
+ * Source: Wu and He 2018 (arXiv:1803.08494), sec. 3.
+ */
+struct merak_value *merak_groupnorm(struct merak_model *m,
+                                    struct merak_value *x,
+                                    struct merak_value *gamma,
+                                    struct merak_value *beta, int groups,
+                                    float eps);
+/* The channels of x[0], of x[1], .. of n values, 2 to 4, beside one another:
+ * their other dims are the same. */
+struct merak_value *merak_concat(struct merak_model *m, int n,
+                                 struct merak_value *const *x);
 /* Logits x [B,T,V] -> cap tanh(x / cap), between -cap and cap; cap = 0 returns
  * x. */
 struct merak_value *merak_softcap(struct merak_model *m, struct merak_value *x,

@@ -115,6 +115,16 @@ INLINE void relu_dx_step(const vf *a, vf *y)
     y[0] = vselect(a[1] <= 0.0f, vset(0.0f), a[0]);
 }
 
+INLINE void leaky_relu_step(const vf *a, vf *y)
+{
+    y[0] = vselect(a[0] < 0.0f, a[3] * a[0], a[0]);
+}
+
+INLINE void leaky_relu_dx_step(const vf *a, vf *y)
+{
+    y[0] = vselect(a[1] <= 0.0f, a[3] * a[0], a[0]);
+}
+
 INLINE void tanh_step(const vf *a, vf *y)
 {
     y[0] = vtanh(a[0]);
@@ -219,6 +229,8 @@ SWEEP(gelu_tanh_dx, 2, 1)
 SWEEP(gelu_erf_dx, 2, 1)
 SWEEP(relu, 1, 1)
 SWEEP(relu_dx, 2, 1)
+SWEEP(leaky_relu, 1, 1)
+SWEEP(leaky_relu_dx, 2, 1)
 SWEEP(tanh, 1, 1)
 SWEEP(tanh_dx, 2, 1)
 SWEEP(relu2, 1, 1)
@@ -305,12 +317,16 @@ CPU_KERNEL(gelu_dx)
 
 CPU_KERNEL(relu)
 {
-    return run(call, relu_sweep, err);
+    bool leaks = call->attrs->f[0] > 0;
+
+    return run(call, leaks ? leaky_relu_sweep : relu_sweep, err);
 }
 
 CPU_KERNEL(relu_dx)
 {
-    return run(call, relu_dx_sweep, err);
+    bool leaks = call->attrs->f[0] > 0;
+
+    return run(call, leaks ? leaky_relu_dx_sweep : relu_dx_sweep, err);
 }
 
 CPU_KERNEL(tanh)

@@ -147,16 +147,18 @@ __device__ __forceinline__ float positive(float x)
 }
 
 struct relu_of {
+    float slope; /* below 0 */
     __device__ __forceinline__ void at(const float (&x)[1], float (&y)[1]) const
     {
-        y[0] = x[0] < 0.0f ? 0.0f : x[0];
+        y[0] = x[0] < 0.0f ? (slope > 0.0f ? slope * x[0] : 0.0f) : x[0];
     }
 };
 
 struct relu_dx_of { /* dy, x */
+    float slope;
     __device__ __forceinline__ void at(const float (&x)[2], float (&y)[1]) const
     {
-        y[0] = x[1] <= 0.0f ? 0.0f : x[0];
+        y[0] = x[1] <= 0.0f ? (slope > 0.0f ? slope * x[0] : 0.0f) : x[0];
     }
 };
 
@@ -254,12 +256,13 @@ CUDA_KERNEL(gelu_dx)
 
 CUDA_KERNEL(relu)
 {
-    return map<1, 1>(call, "relu", relu_of{}, err);
+    return map<1, 1>(call, "relu", relu_of{(float)call->attrs->f[0]}, err);
 }
 
 CUDA_KERNEL(relu_dx)
 {
-    return map<2, 1>(call, "relu_dx", relu_dx_of{}, err);
+    return map<2, 1>(call, "relu_dx", relu_dx_of{(float)call->attrs->f[0]},
+                     err);
 }
 
 CUDA_KERNEL(tanh)

@@ -59,7 +59,6 @@ REF_KERNEL(gelu_dx)
     return MERAK_OK;
 }
 
-/* So et al. 2021 (arXiv:2109.08668), sec. 4. */
 REF_KERNEL(mean)
 {
     const struct merak_operand *x = &call->operand[0];
@@ -91,15 +90,19 @@ REF_KERNEL(mean_dx)
     return MERAK_OK;
 }
 
+/* Below 0 f[0] times x: Maas et al. 2013 (ICML workshop), eq. 2. */
 REF_KERNEL(relu)
 {
     const struct merak_operand *x = &call->operand[0];
+    double slope = call->attrs->f[0];
 
     (void)err;
     for (size_t i = 0; i < merak_local_count(x); i++) {
         double v = ref_load(x, i);
 
-        ref_store(merak_call_out(call, 0), i, v < 0 ? 0 : v);
+        if (v < 0)
+            v = slope == 0 ? 0 : slope * v;
+        ref_store(merak_call_out(call, 0), i, v);
     }
     return MERAK_OK;
 }
@@ -107,11 +110,14 @@ REF_KERNEL(relu)
 REF_KERNEL(relu_dx)
 {
     const struct merak_operand *dy = &call->operand[0], *x = &call->operand[1];
+    double slope = call->attrs->f[0];
 
     (void)err;
     for (size_t i = 0; i < merak_local_count(x); i++)
         ref_store(merak_call_out(call, 0), i,
-                  ref_load(x, i) <= 0 ? 0 : ref_load(dy, i));
+                  ref_load(x, i) > 0 ? ref_load(dy, i)
+                  : slope == 0       ? 0
+                                     : slope * ref_load(dy, i));
     return MERAK_OK;
 }
 
@@ -138,6 +144,7 @@ REF_KERNEL(tanh_dx)
     return MERAK_OK;
 }
 
+/* So et al. 2021 (arXiv:2109.08668), sec. 4. */
 REF_KERNEL(relu2)
 {
     const struct merak_operand *x = &call->operand[0];

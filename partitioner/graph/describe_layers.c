@@ -210,6 +210,14 @@ struct merak_value *merak_relu(struct merak_model *m, struct merak_value *x)
     return merak_model_apply(m, "relu", NULL, 1, &x);
 }
 
+struct merak_value *merak_leaky_relu(struct merak_model *m,
+                                     struct merak_value *x, float slope)
+{
+    struct merak_attrs attrs = {.f = {(double)slope}};
+
+    return merak_model_apply(m, "relu", &attrs, 1, &x);
+}
+
 struct merak_value *merak_tanh(struct merak_model *m, struct merak_value *x)
 {
     return merak_model_apply(m, "tanh", NULL, 1, &x);

@@ -61,7 +61,12 @@
  *     widen         x c[..] -> y f32[..]
  *     swiglu        gate, up -> y; i[0] = 1: gelu(gate), tanh form, instead
  *                   of silu(gate)
- *     relu, tanh    x -> y
+ *     relu, tanh    x -> y; of relu f[0] = factor of x below 0
+ *     channel_sums  x c[B,..,C], (y c[B,..,C]) -> f64[B,C,2]: sums of x, and
+ *                   of products with y, or else of squares; all between summed
+ *     channel_norm  x c[B,..,C], sums f64[B,C,2], gamma f32[C], beta f32[C] ->
+ *                   y; i[0] = channels of a group, i[1] = 1, f[0] = eps
+ *     concat        x c[..,C1], .., 2 to 4 of them -> y c[..,sum of C]; C whole
  *     mean          x c[b,..] -> y c[b,..]: along dim i[0], which y lacks
  *     softcap       x c[B,T,V] -> y = c tanh(x / c); f[0] = c
  *     add           a, b -> a + b; linear in both
@@ -155,7 +160,12 @@
  *                   dqkv; as forward
  *     relu2_dx      B  dy, x -> dx
  *     mean_dx       B  dy -> dx; i[0] as forward, i[1] = extent of that dim
- *     relu_dx       B  dy, x -> dx
+ *     relu_dx       B  dy, x -> dx; as forward
+ *     channel_norm_dx  B  dy, x, sums, dsums, gamma -> dx; as forward; dsums
+ *                   are channel_sums of dy and x
+ *     channel_norm_dw  W  sums, dsums -> dgamma, dbeta; as forward, i[3] =
+ *                   points of a sample; B summed
+ *     concat_dx     B  dy -> dx; i[0] = its first channel, i[1] = channels
  *     tanh_dx       B  dy, y -> dx
  *     gelu_dx       B  dy, x -> dx
  *     narrow        B  dy f32[..], x c[..] -> dx c[..]: dy, in the type of x

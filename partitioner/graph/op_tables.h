@@ -13,6 +13,7 @@ extern const struct merak_op merak_ops_attention[];
 extern const struct merak_op merak_ops_elementwise[];
 extern const struct merak_op merak_ops_loss[];
 extern const struct merak_op merak_ops_mean[];
+extern const struct merak_op merak_ops_channels[];
 extern const struct merak_op merak_ops_experts[];
 extern const struct merak_op merak_ops_expert_rows[];
 extern const struct merak_op merak_ops_balance[];

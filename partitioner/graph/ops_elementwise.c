@@ -10,11 +10,13 @@
 
 #include <math.h>
 
+#define RELU "x=c:* > y=c:*"
+
 MERAK_DIMS(gelu, "x=c:* > y=c:*")
 MERAK_DIMS(gelu_dx, "dy=c:* x=c:* > dx=c:*")
 MERAK_DIMS(relu2, "x=c:* > y=c:*")
 MERAK_DIMS(relu2_dx, "dy=c:* x=c:* > dx=c:*")
-MERAK_DIMS(relu, "x=c:* > y=c:*")
+MERAK_DIMS_SIGNATURE(relu, RELU)
 MERAK_DIMS(relu_dx, "dy=c:* x=c:* > dx=c:*")
 MERAK_DIMS(tanh, "x=c:* > y=c:*")
 MERAK_DIMS(tanh_dx, "dy=c:* y=c:* > dx=c:*")
@@ -82,6 +84,19 @@ static enum merak_status softcap_infer(struct merak_infer *inf,
                           "softcap: cap is %g, expected a positive number",
                           cap);
     return merak_dims_infer("softcap", SOFTCAP, inf, err);
+}
+
+static enum merak_status relu_infer(struct merak_infer *inf,
+                                    struct merak_error *err)
+{
+    double slope = inf->attrs->f[0];
+
+    if (!(slope >= 0) || !isfinite(slope))
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "relu: slope below 0 is %g, expected 0 or a positive "
+                          "number",
+                          slope);
+    return merak_dims_infer("relu", RELU, inf, err);
 }
 
 static enum merak_status scale_infer(struct merak_infer *inf,
@@ -247,6 +262,8 @@ static const struct merak_number softcap_numbers[] = {{"softcap", 'f', 0},
                                                       {NULL, 0, 0}};
 static const struct merak_number scale_numbers[] = {{"scale factor", 'f', 0},
                                                     {NULL, 0, 0}};
+static const struct merak_number relu_numbers[] = {{"relu slope", 'f', 0},
+                                                   {NULL, 0, 0}};
 static const struct merak_number dropout_numbers[] = {{"dropout", 'f', 0},
                                                       {NULL, 0, 0}};
 static const struct merak_number rope_numbers[] = {
@@ -268,7 +285,7 @@ const struct merak_op merak_ops_elementwise[] = {
                   .numbers = merak_no_numbers),
     MERAK_OP(relu2_dx, 2, 2, 1, NULL),
     MERAK_OP_WITH(relu, 1, 1, 1, relu_grad, .step_use = MERAK_STEP_NONE,
-                  .numbers = merak_no_numbers),
+                  .numbers = relu_numbers),
     MERAK_OP(relu_dx, 2, 2, 1, NULL),
     MERAK_OP_WITH(tanh, 1, 1, 1, tanh_grad, .step_use = MERAK_STEP_NONE,
                   .numbers = merak_no_numbers),

@@ -8,6 +8,7 @@
 #define MERAK_ROPE_BLOCKS 8
 
 #include "kernels/cuda/cuda_balance.cu"
+#include "kernels/cuda/cuda_channels.cu"
 #include "kernels/cuda/cuda_columns.cu"
 #include "kernels/cuda/cuda_copy.cu"
 #include "kernels/cuda/cuda_embed.cu"

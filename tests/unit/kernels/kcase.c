@@ -30,6 +30,7 @@ static enum merak_dtype dtype_of(char type, enum merak_dtype compute)
     case KC_BF16:
         return MERAK_BF16;
     case KC_DOUBLE:
+    case KC_SUMS:
         return MERAK_F64;
     default:
         return compute == MERAK_F64 ? MERAK_F64 : MERAK_F32;
@@ -160,6 +161,8 @@ static void fill(struct kc *c, int operand, char type, size_t vocab,
             u = floor(u * (double)P);
         else if (type == KC_POSITIVE)
             u += 0.5;
+        else if (type == KC_SUMS && i % 2 == 1)
+            u = 8 + 4 * u;
         else
             u = 4 * u - 2;
         kc_set(c, operand, i, u);
@@ -256,6 +259,11 @@ static void grad_attrs(struct kc *c, const struct kc *forward)
     if (strcmp(c->op, "mean_dx") == 0)
         c->attrs.i[1] =
             (int64_t)forward->call.operand[0].local.dim[forward->attrs.i[0]];
+    if (strcmp(c->op, "concat_dx") == 0) /* of input 0, or of 1 of three */
+        c->attrs.i[0] =
+            forward->call.n_in == 3
+                ? (int64_t)merak_local_last(&forward->call.operand[0])
+                : 0;
     if (strcmp(c->op, "rope") == 0)
         c->attrs.i[0] = 1;
     if (strcmp(c->op, "experts_dw") == 0)

@@ -20,6 +20,8 @@ enum {
     KC_IDS = 'i', /* i32 in [0, row->vocab) */
     KC_BF16 = 'b',
     KC_POSITIVE = 'p', /* KC_FLOAT, filled from [0.5, 1.5] */
+    KC_SUMS = 'v',     /* f64 [.., 2], sums and sums of squares of some numbers
+                          with a variance */
     KC_STARTS = 's',   /* i32 [B, T], where documents of a few tokens start */
     KC_LENGTHS = 'l',  /* i32 [B] in [1, row->vocab]: keys of samples */
     KC_PREFIX = 'x',   /* i32 [B] in [0, row->vocab]: keys that all see; the
@@ -44,6 +46,7 @@ struct kc_row {
     struct kc_operand operand[MERAK_MAX_OPERANDS];
     struct merak_attrs attrs;
     size_t vocab;
+    bool weights; /* outputs are f32 and accumulate */
 };
 
 /* Where a gradient call's operand comes from: a forward operand's index, the
@@ -87,7 +90,9 @@ bool kc_shares_pool(const struct kc *c);
 int kc_rows(int size, struct kc_row *row, int max);
 /* Those of ops with windows, which it has, too. */
 int kc_window_rows(int size, struct kc_row *row, int max);
-#define KC_MAX_ROWS 112
+/* Those of norms and joins of channels. */
+int kc_channel_rows(int size, struct kc_row *row, int max);
+#define KC_MAX_ROWS 128
 #define KC_SIZES 5
 /* Those of attention: B samples of T queries, G kv heads of R heads. */
 struct kc_heads {

@@ -109,9 +109,16 @@ int kc_rows(int size, struct kc_row *row, int max)
          .n_in = 1,
          .n_out = 1,
          .operand = {{'c', N(B, T, C)}, {'f', N(B, T, C)}}},
-        {"mean", 1, 1, {{'c', N(B, T, C)}, {'c', N(B, C)}}, {.i = {1}}, 0},
-        {"mean", 1, 1, {{'c', N(B, T, C)}, {'c', N(B, T)}}, {.i = {2}}, 0},
+        {"mean", 1, 1, {{'c', N(B, T, C)}, {'c', N(B, C)}}, {.i = {1}}, 0, false},
+        {"mean", 1, 1, {{'c', N(B, T, C)}, {'c', N(B, T)}}, {.i = {2}}, 0, false},
         ONE_TO_ONE("relu"),
+        {"relu",
+         1,
+         1,
+         {{'c', N(B, T, C)}, {'c', N(B, T, C)}},
+         {.f = {0.25}},
+         0,
+         false},
         ONE_TO_ONE("tanh"),
         ONE_TO_ONE("relu2"),
         TWO_TO_ONE("swiglu"),
@@ -157,7 +164,7 @@ int kc_rows(int size, struct kc_row *row, int max)
         POINT("point_loss_dx", 'c', MERAK_POINT_MAE),
         POINT("point_loss_dx", 'c', MERAK_POINT_BCE),
 #define ONE {'d', 0, {0}}
-        {"losses", 2, 1, {ONE, ONE, {'d', N(2)}}, {.i = {0}}, 0},
+        {"losses", 2, 1, {ONE, ONE, {'d', N(2)}}, {.i = {0}}, 0, false},
         {.op = "mean_loss",
          .n_in = 1,
          .n_out = 1,
@@ -464,7 +471,8 @@ int kc_rows(int size, struct kc_row *row, int max)
     assert_true(n <= max);
     memcpy(row, all, sizeof(all));
     n += kc_attention_rows(&(struct kc_heads){B, T, G, R, D}, row + n, max - n);
-    return n + kc_window_rows(size, row + n, max - n);
+    n += kc_window_rows(size, row + n, max - n);
+    return n + kc_channel_rows(size, row + n, max - n);
 }
 
 /* --- gradients ------------------------------------------------------------ */
@@ -512,6 +520,8 @@ const struct kc_grad kc_grads[] = {
     WEIGHTS("add_position_dw", "add_position", 2, 1, KC_DY, 2, KC_D(1)),
     GRAD("gelu_dx", "gelu", 2, 1, KC_DY, 0, KC_D(0)),
     GRAD("mean_dx", "mean", 1, 1, KC_DY, KC_D(0)),
+    {"concat_dx", "concat", 1, 1, {KC_DY, KC_D(0)}, false, 2, NULL},
+    {"concat_dx", "concat", 1, 1, {KC_DY, KC_D(1)}, false, 3, NULL},
     GRAD("relu_dx", "relu", 2, 1, KC_DY, 0, KC_D(0)),
     GRAD("tanh_dx", "tanh", 2, 1, KC_DY, 1, KC_D(0)),
     GRAD("relu2_dx", "relu2", 2, 1, KC_DY, 0, KC_D(0)),

@@ -118,3 +118,78 @@ int kc_window_rows(int size, struct kc_row *row, int max)
              sizes[size].I, sizes[size].O, &row[i]);
     return (int)FORMS;
 }
+
+#define N(...)                                               \
+    (int)(sizeof((size_t[]){__VA_ARGS__}) / sizeof(size_t)), \
+    {                                                        \
+        __VA_ARGS__                                          \
+    }
+
+/* B samples of T points, C channels in groups of k. */
+int kc_channel_rows(int size, struct kc_row *row, int max)
+{
+    static const struct {
+        size_t B, T, C, k;
+    } sizes[KC_SIZES] = {{1, 3, 4, 2},
+                         {2, 5, 18, 3},
+                         {1, 1, 1, 1},
+                         {2, 33, 66, 66},
+                         {1, 1100, 48, 1}};
+    size_t B = sizes[size].B, T = sizes[size].T;
+    size_t C = sizes[size].C, k = sizes[size].k;
+    const struct kc_row all[] = {
+        {.op = "channel_sums",
+         .n_in = 1,
+         .n_out = 1,
+         .operand = {{'c', N(B, T, C)}, {'d', N(B, C, 2)}}},
+        {.op = "channel_sums",
+         .n_in = 2,
+         .n_out = 1,
+         .operand = {{'c', N(B, T, 2, C)},
+                     {'c', N(B, T, 2, C)},
+                     {'d', N(B, C, 2)}}},
+        {.op = "channel_norm",
+         .n_in = 4,
+         .n_out = 1,
+         .attrs = {.i = {(int64_t)k, 1}, .f = {1e-5}},
+         .operand = {{'c', N(B, T, C)},
+                     {'v', N(B, C, 2)},
+                     {'p', N(C)},
+                     {'f', N(C)},
+                     {'c', N(B, T, C)}}},
+        {.op = "channel_norm_dx",
+         .n_in = 5,
+         .n_out = 1,
+         .attrs = {.i = {(int64_t)k, 1}, .f = {1e-5}},
+         .operand = {{'c', N(B, 2, T, C)},
+                     {'c', N(B, 2, T, C)},
+                     {'v', N(B, C, 2)},
+                     {'d', N(B, C, 2)},
+                     {'p', N(C)},
+                     {'c', N(B, 2, T, C)}}},
+        {.op = "channel_norm_dw",
+         .n_in = 2,
+         .n_out = 2,
+         .attrs = {.i = {(int64_t)k, 1, 0, (int64_t)T}, .f = {1e-5}},
+         .operand =
+             {{'v', N(B, C, 2)}, {'d', N(B, C, 2)}, {'f', N(C)}, {'f', N(C)}},
+         .weights = true},
+        {.op = "concat",
+         .n_in = 2,
+         .n_out = 1,
+         .operand = {{'c', N(B, T, C)},
+                     {'c', N(B, T, k)},
+                     {'c', N(B, T, C + k)}}},
+        {.op = "concat",
+         .n_in = 3,
+         .n_out = 1,
+         .operand = {{'c', N(B, T, k)},
+                     {'c', N(B, T, C)},
+                     {'c', N(B, T, 3)},
+                     {'c', N(B, T, C + k + 3)}}},
+    };
+
+    assert_true((int)(sizeof(all) / sizeof(*all)) <= max);
+    memcpy(row, all, sizeof(all));
+    return (int)(sizeof(all) / sizeof(*all));
+}

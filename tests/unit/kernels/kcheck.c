@@ -36,6 +36,10 @@ void kc_visit_row(const struct kc_row *row, enum merak_dtype dtype,
 
     kc_create(&c, row, dtype, 1);
     visit(&c);
+    if (row->weights) {
+        c.call.accumulate = true;
+        visit(&c);
+    }
     kc_run(&c, "ref");
     kc_visit_gradients(&c, dtype, visit);
     kc_destroy(&c);

@@ -123,7 +123,46 @@ static void volumes(struct merak_model *m, void *arg)
                1);
 }
 
-/* Two more losses, one of which is known before the last layers. */
+/* Channels in groups at points of space, and again beside what they were before
+ * two halvings of their size: classes of points. */
+static struct merak_value *normed(struct merak_model *m, struct merak_value *x,
+                                  const char *name, size_t in, size_t out)
+{
+    x = merak_conv(m, x,
+                   WEIGHT(merak_name(m, "%s.w", name), out, 3, 3, in), NULL,
+                   NULL);
+    return merak_leaky_relu(
+        m,
+        merak_groupnorm(
+            m, x, MERAK_PARAM(m, merak_name(m, "%s.g", name), MERAK_ONES, out),
+            MERAK_PARAM(m, merak_name(m, "%s.b", name), MERAK_ZEROS, out), 2,
+            1e-3f),
+        0.1f);
+}
+
+static void segments(struct merak_model *m, void *arg)
+{
+    const size_t B = merak_model_micro_batch(m);
+    const size_t dim[] = {B, SIDE, NARROW, 1};
+    const struct merak_window half = {.stride = 2};
+    struct merak_value *x =
+        merak_input(m, "pixels", merak_model_dtype(m), "byxc", dim);
+    struct merak_value *side;
+
+    (void)arg;
+    side = x = normed(m, x, "down", 1, CHANNELS);
+    x = merak_pool(m, x, MERAK_POOL_MAX, 2, &half);
+    x = normed(m, x, "bottom", CHANNELS, 2 * CHANNELS);
+    x = merak_conv_transposed(
+        m, x, WEIGHT("up", 2 * CHANNELS, 2, 2, 2 * CHANNELS), &half);
+    x = merak_concat(m, 2, (struct merak_value *[]){side, x});
+    x = normed(m, x, "again", 3 * CHANNELS, CHANNELS);
+    x = merak_conv(m, x, WEIGHT("out", CLASSES, 1, 1, CHANNELS), NULL, NULL);
+    merak_cross_entropy(m, x,
+                        merak_input(m, "mask", MERAK_I32, "byx",
+                                    (const size_t[]){B, SIDE, NARROW}));
+}
+
 /* Rows of an image, their mean, a mean of its columns. */
 static void means(struct merak_model *m, void *arg)
 {
@@ -142,6 +181,7 @@ static void means(struct merak_model *m, void *arg)
     merak_cross_entropy(m, h, merak_labels(m, "label", "b"));
 }
 
+/* Two more losses, one of which is known before the last layers. */
 static void with_others(struct merak_model *m, void *arg)
 {
     const size_t B = merak_model_micro_batch(m);
@@ -300,6 +340,16 @@ static const struct row {
      {2, 1, 2, "1f1b", 1, 0},
      false,
      1},
+    {"groups, pp 2", segments, ONE, {1, 2, 1, "zb-h1", 0, 0}, true, 1},
+    {"groups, tp 2", segments, ONE, {2, 1, 1, "1f1b", 0, 0}, false, 1},
+    {"groups, cp 2", segments, ONE, {1, 1, 1, "1f1b", 0, 0}, false, 2},
+    {"groups, cp 4", segments, ONE, {1, 1, 1, "1f1b", 0, 0}, false, 4},
+    {"groups, cp 2, tp 2, pp 2, dp 2",
+     segments,
+     ONE,
+     {2, 2, 2, "1f1b", 1, 0},
+     false,
+     2},
     {"means, pp 2", means, ONE, {1, 2, 1, "1f1b", 0, 0}, true, 1},
     {"means, tp 2", means, ONE, {2, 1, 1, "1f1b", 0, 0}, false, 1},
     {"means, cp 2", means, ONE, {1, 1, 1, "1f1b", 0, 0}, false, 2},

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kernels/channels.h - statistics of groups of channels, as norms read them
+ *
+ * A group is k neighbouring channels of n samples at all of their points.
+ * channel_sums gives sums for each channel of each sample, in f64: what a group
+ * needs of them is added here.  The equations are in ref/ref_channels.c.
+ */
+#ifndef MERAK_KERNELS_CHANNELS_H
+#define MERAK_KERNELS_CHANNELS_H
+
+#include <math.h>
+
+#include "kernels/geometry.h"
+
+struct merak_channels {
+    size_t B, points, C;  /* of the operands here */
+    size_t sample, first; /* numbers of their first sample and channel */
+    size_t from, all;     /* first sample that sums have; their channels */
+    size_t k, n;          /* channels and samples of a group */
+    double count, eps;    /* its elements */
+    const double *sums, *dsums; /* [.., all, 2]; dsums of gradients only */
+    const float *gamma;         /* [all], beside dsums */
+};
+
+/* Of the samples and channels of `here`, and the sums `of` them. */
+static inline struct merak_channels
+merak_channels_of(const struct merak_kernel_call *call,
+                  const struct merak_operand *here,
+                  const struct merak_operand *of)
+{
+    const struct merak_attrs *attrs = call->attrs;
+    int last = here->local.ndim - 1;
+    struct merak_channels q = {};
+
+    q.B = here->local.dim[0];
+    q.points = merak_local_span(here, 1, last);
+    q.C = here->local.dim[last];
+    q.sample = here->lo[0];
+    q.first = here->lo[last];
+    q.from = of->lo[0];
+    q.all = of->local.dim[1];
+    q.k = (size_t)attrs->i[0];
+    q.n = (size_t)attrs->i[1];
+    q.eps = attrs->f[0];
+    q.sums = (const double *)of->data;
+    q.count = (double)(q.k * q.n);
+    for (int d = 1; d < last; d++)
+        q.count *= (double)here->full.dim[d];
+    return q;
+}
+
+static inline struct merak_channels
+merak_channels_norm_view(const struct merak_kernel_call *call)
+{
+    return merak_channels_of(call, &call->operand[0], &call->operand[1]);
+}
+
+static inline struct merak_channels
+merak_channels_dx_view(const struct merak_kernel_call *call)
+{
+    struct merak_channels q =
+        merak_channels_of(call, &call->operand[0], &call->operand[2]);
+
+    q.dsums = (const double *)call->operand[3].data;
+    q.gamma = (const float *)call->operand[4].data;
+    return q;
+}
+
+/* dsums of the channels here, of which operands have no points: i[3]. */
+static inline struct merak_channels
+merak_channels_dw_view(const struct merak_kernel_call *call)
+{
+    const struct merak_operand *dsums = &call->operand[1];
+    struct merak_channels q = merak_channels_of(call, dsums, &call->operand[0]);
+
+    q.C = dsums->local.dim[1];
+    q.first = dsums->lo[1];
+    q.count = (double)(q.k * q.n) * (double)call->attrs->i[3];
+    q.dsums = (const double *)dsums->data;
+    return q;
+}
+
+#ifdef __CUDACC__ /* kernels on devices ask, too */
+#define MERAK_CHANNELS_FN static inline __host__ __device__
+#else
+#define MERAK_CHANNELS_FN static inline
+#endif
+
+/* The first of a group's elements of sums, which has channel c of sample b. */
+MERAK_CHANNELS_FN size_t merak_channels_at(const struct merak_channels *q,
+                                           size_t b, size_t c)
+{
+    size_t sample = (q->sample + b) / q->n * q->n - q->from;
+    size_t channel = (q->first + c) / q->k * q->k;
+
+    return sample * q->all + channel;
+}
+
+/* Of a group's elements. */
+struct merak_moments {
+    double mean, rstd;
+};
+MERAK_CHANNELS_FN struct merak_moments
+merak_channels_moments(const struct merak_channels *q, size_t b, size_t c)
+{
+    size_t at = merak_channels_at(q, b, c);
+    struct merak_moments m;
+    double x = 0, xx = 0, variance;
+
+    for (size_t s = 0; s < q->n; s++) {
+        const double *sums = q->sums + 2 * (at + s * q->all);
+
+        for (size_t i = 0; i < q->k; i++) {
+            x += sums[2 * i];
+            xx += sums[2 * i + 1];
+        }
+    }
+    m.mean = x / q->count;
+    variance = xx / q->count - m.mean * m.mean;
+    m.rstd = 1 / sqrt((variance > 0 ? variance : 0) + q->eps);
+    return m;
+}
+
+/* What dx of element x has beside rstd gamma dy: -(by (x - mean) + less). */
+struct merak_slopes {
+    double by, less;
+};
+MERAK_CHANNELS_FN struct merak_slopes
+merak_channels_slopes(const struct merak_channels *q, size_t b, size_t c,
+                      struct merak_moments m)
+{
+    size_t at = merak_channels_at(q, b, c), channel = at % q->all;
+    double g = 0, gx = 0;
+
+    for (size_t s = 0; s < q->n; s++) {
+        const double *dsums = q->dsums + 2 * (at + s * q->all);
+
+        for (size_t i = 0; i < q->k; i++) {
+            double gamma = (double)q->gamma[channel + i];
+
+            g += gamma * dsums[2 * i];
+            gx += gamma * dsums[2 * i + 1];
+        }
+    }
+    return (struct merak_slopes){m.rstd * m.rstd * m.rstd * (gx - m.mean * g) /
+                                     q->count,
+                                 m.rstd * g / q->count};
+}
+
+#endif

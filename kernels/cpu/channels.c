@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* channels.c - norms of groups of channels with their gradients, and channels
+ * beside one another; the equations are in ref/ref_channels.c
+ *
+ * Sums are in double, so that squares lose nothing where a mean is large.  They
+ * are of blocks of points that follow from the shape; blocks are added in
+ * order.
+ */
+#include "config.h"
+
+#include "kernels/channels.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/vec.h"
+
+#define BLOCK 512        /* points, at least, that are summed at a time */
+#define MOST_BLOCKS 256  /* of a sample */
+#define PAIR (LANES / 2) /* doubles in a vector */
+#define WIDE 4           /* vectors of channels that are summed at once */
+
+typedef float vf_half __attribute__((vector_size(VECTOR_BYTES / 2)));
+
+/* --- sums ------------------------------------------------------------------
+ */
+
+struct sums {
+    const void *x, *by;
+    double *part; /* [B, blocks, C, 2] */
+    size_t points, C, block, blocks;
+    bool bf16;
+};
+
+/* Elements i .. i + PAIR - 1 of p, of which n exist: the others are zero. */
+INLINE vd load_pair(const void *p, size_t i, size_t n, bool bf16)
+{
+    float x[PAIR] = {0};
+    vf_half half;
+
+    n = n < PAIR ? n : PAIR;
+    if (bf16) {
+        for (size_t k = 0; k < n; k++)
+            x[k] = merak_bf16_to_f32(((const uint16_t *)p)[i + k]);
+    } else if (n == PAIR) {
+        half = *(const vf_half_mem *)((const float *)p + i);
+        return __builtin_convertvector(half, vd);
+    } else {
+        memcpy(x, (const float *)p + i, n * sizeof(*x));
+    }
+    memcpy(&half, x, sizeof(half));
+    return __builtin_convertvector(half, vd);
+}
+
+/* Points [from, to) of `vectors` vectors of channels from c on. */
+INLINE void sum_vectors(const struct sums *s, size_t from, size_t to, size_t c,
+                        int vectors, double *out, bool bf16)
+{
+    vd sum[WIDE] = {{0}}, product[WIDE] = {{0}};
+
+    for (size_t p = from; p < to; p++) {
+        UNROLL
+        for (int v = 0; v < vectors; v++) {
+            size_t at = c + (size_t)v * PAIR;
+            vd x = load_pair(s->x, p * s->C + at, s->C - at, bf16);
+
+            sum[v] += x;
+            product[v] += x * load_pair(s->by, p * s->C + at, s->C - at, bf16);
+        }
+    }
+    for (int v = 0; v < vectors; v++) {
+        for (size_t k = 0; k < PAIR; k++) {
+            size_t at = c + (size_t)v * PAIR + k;
+
+            if (at >= s->C)
+                break;
+            out[2 * at] = sum[v][k];
+            out[2 * at + 1] = product[v][k];
+        }
+    }
+}
+
+INLINE void sum_block(const struct sums *s, size_t item, bool bf16)
+{
+    size_t sample = item / s->blocks * s->points;
+    size_t from = item % s->blocks * s->block, c = 0;
+    size_t to = cpu_range_end(item % s->blocks, s->block, s->points);
+    double *out = s->part + item * s->C * 2;
+
+    for (; c + WIDE * PAIR <= s->C; c += WIDE * PAIR)
+        sum_vectors(s, sample + from, sample + to, c, WIDE, out, bf16);
+    for (; c < s->C; c += PAIR)
+        sum_vectors(s, sample + from, sample + to, c, 1, out, bf16);
+}
+
+static void sum_item(void *arg, size_t item, int thread)
+{
+    const struct sums *s = arg;
+
+    (void)thread;
+    if (s->bf16)
+        sum_block(s, item, true);
+    else
+        sum_block(s, item, false);
+}
+
+static struct sums sums_view(const struct merak_kernel_call *call)
+{
+    const struct merak_operand *x = &call->operand[0];
+    struct sums s = {.x = x->data,
+                     .by = call->operand[call->n_in - 1].data,
+                     .points = merak_local_span(x, 1, x->local.ndim - 1),
+                     .C = merak_local_last(x),
+                     .bf16 = x->dtype == MERAK_BF16};
+
+    s.block = cpu_range_count(s.points, MOST_BLOCKS);
+    s.block = s.block < BLOCK ? BLOCK : s.block;
+    s.blocks = cpu_range_count(s.points, s.block);
+    return s;
+}
+
+CPU_SCRATCH(channel_sums)
+{
+    struct sums s = sums_view(call);
+
+    return call->operand[0].local.dim[0] * s.blocks * s.C * 2 * sizeof(double);
+}
+
+CPU_KERNEL(channel_sums)
+{
+    struct sums s = sums_view(call);
+    size_t B = call->operand[0].local.dim[0], n = 2 * s.C;
+    double *out = merak_call_out(call, 0)->data;
+    enum merak_status rc = cpu_check_dtype(call, 0, false, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    s.part = call->scratch;
+    merak_pool_run(sum_item, &s, B * s.blocks);
+    for (size_t i = 0; i < B * n; i++) {
+        const double *part = s.part + i / n * s.blocks * n + i % n;
+        double sum = 0;
+
+        for (size_t k = 0; k < s.blocks; k++)
+            sum += part[k * n];
+        out[i] = sum;
+    }
+    return MERAK_OK;
+}
+
+/* --- norms -----------------------------------------------------------------
+ */
+
+/* What each channel of each sample is shifted and multiplied by. */
+enum { SHIFT, FACTOR, BY, LESS, TERMS };
+
+struct norm {
+    struct merak_channels q;
+    const void *x, *dy; /* dy: of a gradient */
+    void *out;
+    float *term;       /* [B, TERMS, C] */
+    const float *beta; /* [C], of the norm itself */
+    size_t block, blocks;
+    bool bf16;
+};
+
+/* Points of an item: a few thousand elements. */
+static void divide(struct norm *nm, const struct merak_kernel_call *call)
+{
+    const struct merak_operand *x = &call->operand[0];
+
+    nm->bf16 = x->dtype == MERAK_BF16;
+    nm->block = 16384 / (nm->q.C < 16384 ? nm->q.C : 16384);
+    nm->blocks = cpu_range_count(nm->q.points, nm->block);
+    nm->out = merak_call_out(call, 0)->data;
+    nm->term = call->scratch;
+}
+
+INLINE void norm_points(const struct norm *nm, size_t item, bool bf16)
+{
+    size_t C = nm->q.C, b = item / nm->blocks, block = item % nm->blocks;
+    size_t end = cpu_range_end(block, nm->block, nm->q.points);
+    const float *term = nm->term + b * TERMS * C;
+
+    for (size_t p = block * nm->block; p < end; p++) {
+        size_t at = (b * nm->q.points + p) * C;
+
+        for (size_t c = 0; c < C; c += LANES) {
+            size_t n = C - c;
+            vf x = vload_n(nm->x, at + c, n, bf16) -
+                   vload_n(term, SHIFT * C + c, n, false);
+            vf y = vload_n(term, FACTOR * C + c, n, false);
+
+            if (nm->dy == NULL)
+                y = x * y + vload_n(nm->beta, c, n, false);
+            else
+                y = vload_n(nm->dy, at + c, n, bf16) * y -
+                    x * vload_n(term, BY * C + c, n, false) -
+                    vload_n(term, LESS * C + c, n, false);
+            vstore_n(nm->out, at + c, n, y, bf16);
+        }
+    }
+}
+
+static void norm_item(void *arg, size_t item, int thread)
+{
+    const struct norm *nm = arg;
+
+    (void)thread;
+    if (nm->bf16)
+        norm_points(nm, item, true);
+    else
+        norm_points(nm, item, false);
+}
+
+static size_t norm_scratch(const struct merak_kernel_call *call)
+{
+    const struct merak_operand *x = &call->operand[0];
+
+    return x->local.dim[0] * TERMS * merak_local_last(x) * sizeof(float);
+}
+
+CPU_SCRATCH(channel_norm)
+{
+    return norm_scratch(call);
+}
+
+CPU_KERNEL(channel_norm)
+{
+    const float *gamma = call->operand[2].data;
+    struct norm nm = {.q = merak_channels_norm_view(call),
+                      .x = call->operand[0].data,
+                      .beta = call->operand[3].data};
+    enum merak_status rc = cpu_check_dtype(call, 0, false, err);
+    size_t C = nm.q.C;
+
+    if (rc != MERAK_OK)
+        return rc;
+    divide(&nm, call);
+    for (size_t i = 0; i < nm.q.B * C; i++) {
+        struct merak_moments m = merak_channels_moments(&nm.q, i / C, i % C);
+        float *term = nm.term + i / C * TERMS * C + i % C;
+
+        term[SHIFT * C] = (float)m.mean;
+        term[FACTOR * C] = (float)(m.rstd * (double)gamma[i % C]);
+    }
+    merak_pool_run(norm_item, &nm, nm.q.B * nm.blocks);
+    return MERAK_OK;
+}
+
+CPU_SCRATCH(channel_norm_dx)
+{
+    return norm_scratch(call);
+}
+
+CPU_KERNEL(channel_norm_dx)
+{
+    struct norm nm = {.q = merak_channels_dx_view(call),
+                      .dy = call->operand[0].data,
+                      .x = call->operand[1].data};
+    enum merak_status rc = cpu_check_dtype(call, 0, false, err);
+    size_t C = nm.q.C;
+
+    if (rc != MERAK_OK)
+        return rc;
+    divide(&nm, call);
+    for (size_t i = 0; i < nm.q.B * C; i++) {
+        size_t b = i / C, c = i % C;
+        struct merak_moments m = merak_channels_moments(&nm.q, b, c);
+        struct merak_slopes s = merak_channels_slopes(&nm.q, b, c, m);
+        float *term = nm.term + b * TERMS * C + c;
+
+        term[SHIFT * C] = (float)m.mean;
+        term[FACTOR * C] = (float)(m.rstd * (double)nm.q.gamma[nm.q.first + c]);
+        term[BY * C] = (float)s.by;
+        term[LESS * C] = (float)s.less;
+    }
+    merak_pool_run(norm_item, &nm, nm.q.B * nm.blocks);
+    return MERAK_OK;
+}
+
+CPU_KERNEL(channel_norm_dw)
+{
+    struct merak_channels q = merak_channels_dw_view(call);
+    float *dgamma = merak_call_out(call, 0)->data;
+    float *dbeta = merak_call_out(call, 1)->data;
+    enum merak_status rc = cpu_check_dtype(call, 2, true, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    for (size_t c = 0; c < q.C; c++) {
+        double g = call->accumulate ? (double)dgamma[c] : 0;
+        double b = call->accumulate ? (double)dbeta[c] : 0;
+
+        for (size_t k = 0; k < q.B; k++) {
+            struct merak_moments m = merak_channels_moments(&q, k, c);
+            const double *d = q.dsums + 2 * (k * q.C + c);
+
+            g += m.rstd * (d[1] - m.mean * d[0]);
+            b += d[0];
+        }
+        dgamma[c] = (float)g;
+        dbeta[c] = (float)b;
+    }
+    return MERAK_OK;
+}
+
+/* --- beside one another ----------------------------------------------------
+ */
+
+/* Rows of n bytes, that are so far apart. */
+struct copy {
+    const char *from;
+    char *to;
+    size_t rows, n, from_row, to_row, grain;
+};
+
+static void copy_rows(void *arg, size_t item, int thread)
+{
+    const struct copy *c = arg;
+    size_t end = cpu_range_end(item, c->grain, c->rows);
+
+    (void)thread;
+    for (size_t row = item * c->grain; row < end; row++)
+        memcpy(c->to + row * c->to_row, c->from + row * c->from_row, c->n);
+}
+
+/* Channels [at, at + n) of the wide operand to or from all of the narrow one.
+ */
+static void copy_channels(const struct merak_operand *narrow,
+                          const struct merak_operand *wide, size_t at,
+                          bool widen)
+{
+    size_t elem = merak_dtype_bytes(narrow->dtype);
+    size_t n = merak_local_last(narrow) * elem;
+    size_t N = merak_local_last(wide) * elem;
+    char *part = (char *)wide->data + at * elem, *all = narrow->data;
+    struct copy c = {.from = widen ? all : part,
+                     .to = widen ? part : all,
+                     .rows = merak_local_bytes(narrow) / n,
+                     .n = n,
+                     .from_row = widen ? n : N,
+                     .to_row = widen ? N : n};
+
+    c.grain = 65536 / (n < 65536 ? n : 65536);
+    merak_pool_run(copy_rows, &c, cpu_range_count(c.rows, c.grain));
+}
+
+CPU_KERNEL(concat)
+{
+    enum merak_status rc = cpu_check_dtype(call, 0, false, err);
+    size_t at = 0;
+
+    for (int o = 0; rc == MERAK_OK && o < call->n_in; o++) {
+        copy_channels(&call->operand[o], merak_call_out(call, 0), at, true);
+        at += merak_local_last(&call->operand[o]);
+    }
+    return rc;
+}
+
+CPU_KERNEL(concat_dx)
+{
+    enum merak_status rc = cpu_check_dtype(call, 0, false, err);
+
+    if (rc == MERAK_OK)
+        copy_channels(merak_call_out(call, 0), &call->operand[0],
+                      (size_t)call->attrs->i[0], false);
+    return rc;
+}
