@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # 0514-images.bats - a classifier of images, over stages, tensor ranks, replicas
 #
-# examples/classify.c and convnet.c on arrays in files: losses, norms, gradients
-# and weights of ten steps against one rank, bit for bit over stages, to 1e-6
-# over replicas.
+# examples/classify.c, convnet.c and unet3d.c on arrays in files: losses, norms,
+# gradients and weights of ten steps against one rank, bit for bit over stages, to
+# 1e-6 over replicas.
 
 load cluster
 load parity
@@ -62,6 +62,31 @@ evaluation() { jq '.valid_loss // empty' "$RUNS/$1/metrics.jsonl" | tail -n 1; }
     CP=2 classify c-halos 1 2 1 --lr 1e-5
     hold_runs near --loss 1e-6 "$RUNS/c-one" "$RUNS/c-both" \
         "$RUNS/c-one" "$RUNS/c-halos"
+}
+
+# volumes NAME [OPTION...]: of 16 points a side, over $CP ranks
+volumes()
+{
+    DATA=$RUNS/volumes.json run_example "$1" 1 1 1 "unet3d 16,4" --lr 1e-5 \
+        "${@:2}"
+}
+
+@test "volumes cut into slabs have the sums of whole ones" {
+    "$TESTS/make_volumes.py" "$RUNS" 40 16
+    chmod -R a+rX "$RUNS"
+    volumes u-one
+    CP=2 volumes u-slabs
+    hold_runs near --loss 1e-6 "$RUNS/u-one" "$RUNS/u-slabs"
+}
+
+# The entropy of the classes is 0.48.
+@test "a network of volumes tells balls from cubes" {
+    "$TESTS/make_volumes.py" "$RUNS" 40 16
+    run srun -n1 "$BUILD/examples/unet3d" 16,8 --data "$RUNS/volumes.json" \
+        --micro-batch 1 --global-batch 8 --steps 25 --lr 1e-2 \
+        --lr-schedule constant --eval-samples 8 --metrics "$RUNS/learned.jsonl"
+    [ "$status" -eq 0 ]
+    jq -se '.[-1].valid_loss < 0.24' "$RUNS/learned.jsonl"
 }
 
 @test "several losses have their denominators, however a batch is split" {

@@ -62,10 +62,12 @@ run_model()
 }
 
 # run_example NAME TP PP DP "PROGRAM [WORD...]" [OPTION...]: as run_model, a
-# model of examples/; of $DATA if that is set.
+# model of examples/; of $DATA if that is set, which are no sequences.
 run_example()
 {
-    local dir=$RUNS/$1 tp=$2 pp=$3 dp=$4 program
+    local dir=$RUNS/$1 tp=$2 pp=$3 dp=$4 program seq=(--seq 32)
+
+    [ -z "${DATA:-}" ] || seq=()
 
     read -ra program <<<"$5"
     shift 5
@@ -73,7 +75,7 @@ run_example()
     srun -n$((tp * ${CP:-1} * pp * dp)) --overcommit --merak-tp="$tp" \
         --merak-cp="${CP:-1}" --merak-pp="$pp" \
         "$BUILD/examples/${program[0]}" "${program[@]:1}" \
-        --data "${DATA:-$RUNS/text}" --seq 32 \
+        --data "${DATA:-$RUNS/text}" "${seq[@]}" \
         --micro-batch 1 --global-batch 8 --steps 10 --lr 1e-3 \
         --lr-schedule constant --clip 0.5 --eval-samples 8 --threads 1 \
         --deadline 900 --metrics "$dir/metrics.jsonl" \

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# run_arrays.sh - programs whose samples are arrays, examples/classify.c, bert.c
-# and cosmoflow.c: what they learn, report, go on from and refuse
+# run_arrays.sh - programs whose samples are arrays, examples/classify.c, bert.c,
+# cosmoflow.c and unet3d.c: what they learn, report, go on from and refuse
 #
 # Run from the build directory of tests/.
 
@@ -34,7 +34,7 @@ refuses()
     ok $? "refused: $text" out
 }
 
-echo 1..22
+echo 1..23
 
 "${run[@]}" --data images.json --steps 60 --metrics m.jsonl --ckpt whole \
     --ckpt-every 20 --keep 9 >out 2>&1
@@ -178,6 +178,12 @@ ok $? "refused: a sample without words" out
     grep -q 'twice as many samples a step (16)' out &&
     ! grep -q 'sequences' out && grep -q -e '--data FILE.json' out
 ok $? "plans of volumes are in samples, cut along z" out
+"${cosmoflow%/*}/unet3d" 256 plan --nodes 1 --ranks-per-node 8 --device a100 \
+    --cp 8 --global-batch 1 --json unet3d.plan >out 2>&1 &&
+    grep -q '^unet3d, 19.07 M parameters, on 1 x 8 a100' out &&
+    grep -q 'samples are cut along z' out &&
+    grep -q '"params": 19070560' unet3d.plan
+ok $? "a scan of 256 points a side is cut over 8 ranks" out
 
 refuses 66 '--seq 9 is for models of sequences, and this one has none' \
     --data images.json --seq 9 --steps 1
