@@ -50,6 +50,9 @@
     OP(tanh_dx, PLAIN, PLAIN)               \
     OP(mean, PLAIN, PLAIN)                  \
     OP(mean_dx, PLAIN, PLAIN)               \
+    OP(topk_pack, PLAIN, PLAIN)             \
+    OP(topk_unpack, PLAIN, PLAIN)           \
+    OP(topk_take, PLAIN, PLAIN)             \
     OP(widen, PLAIN, PLAIN)                 \
     OP(narrow, PLAIN, PLAIN)                \
     OP(swiglu, PLAIN, PLAIN)                \

@@ -301,6 +301,9 @@ enum merak_op_role {
     MERAK_ROLE_DROP,       /* leaves rows of experts out: of the same weights,
                               and not a part of the model */
     MERAK_ROLE_DROPPED,    /* counts these */
+    MERAK_ROLE_PACK,       /* of what crosses to the next stage the elements that
+                              are sent; */
+    MERAK_ROLE_UNPACK,     /* there the whole again, with zeros for others */
     MERAK_ROLE_PARAM,      /* once per parameter at the end of a step,
                               independent of other parameters */
 };

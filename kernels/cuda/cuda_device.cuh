@@ -447,6 +447,29 @@ template <typename T> static __device__ __forceinline__ T warp_sum(T x)
     return x;
 }
 
+/* Which lanes say so, a bit each. */
+static __device__ __forceinline__ unsigned warp_ballot(bool x)
+{
+#ifdef __CUDACC__
+    return __ballot_sync(ALL_LANES, x);
+#else
+    unsigned lanes = (unsigned)x << (threadIdx.x % WARP);
+
+    for (int d = WARP / 2; d > 0; d /= 2)
+        lanes |= __shfl_xor_sync(ALL_LANES, lanes, d);
+    return lanes;
+#endif
+}
+
+MERAK_BOTH int count_bits(unsigned x)
+{
+#ifdef __CUDA_ARCH__
+    return __popc(x);
+#else
+    return __builtin_popcount(x);
+#endif
+}
+
 static __device__ __forceinline__ float warp_max(float x)
 {
 #pragma unroll

@@ -68,6 +68,11 @@
  *                   y; i[0] = channels of a group, i[1] = 1, f[0] = eps
  *     concat        x c[..,C1], .., 2 to 4 of them -> y c[..,sum of C]; C whole
  *     mean          x c[b,..] -> y c[b,..]: along dim i[0], which y lacks
+ *     topk_pack     x c[lead..,C] -> v c[lead..,K], at i32[lead..,W]; of a row
+ *                   the i[0] = K largest |x| of i[1] = C, by ascending index;
+ *                   of equal ones the first, NaN is the largest; bit i % 32 of
+ *                   word i / 32: element i is one of them
+ *     topk_unpack   v, at -> y c[lead..,C]; zeros elsewhere; as above
  *     softcap       x c[B,T,V] -> y = c tanh(x / c); f[0] = c
  *     add           a, b -> a + b; linear in both
  *     scale         x -> f[0] x
@@ -170,6 +175,8 @@
  *     gelu_dx       B  dy, x -> dx
  *     narrow        B  dy f32[..], x c[..] -> dx c[..]: dy, in the type of x
  *     swiglu_dx     B  dy, gate, up -> dgate, dup; as forward
+ *     topk_take     B  dy c[lead..,C], at -> dv c[lead..,K]: what places at have;
+ *                   as topk_pack
  *     softcap_dx    B  dy, y -> dx; f[0] as forward
  *     route_dx      B  dw, z, ids -> dz; as forward
  *     balance_dx    B  z, load -> dz c[B,T,E], times step.token_share; as
@@ -186,6 +193,7 @@
  *     experts_rows_dw    W  rows, place, dy, pool, dpool, x, w, rest, dmore,
  *                   gate, up, down, left -> dgate, dup, ddown; as forward
  *     (experts_send and experts_join are each other's gradient;)
+ *     (topk_unpack is also the gradient of topk_pack;)
  *     (rope, add, scale, dropout reuse their forward ops in phase B, conv_dx
  *     conv and conv_dw)
  *     point_loss_dx B  x, t -> dx c[..]; i[0], f[0] as xent_dlogits, i[1] as

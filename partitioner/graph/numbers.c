@@ -191,12 +191,14 @@ bool merak_number_follows_seq(const char *key)
 static bool is_passed(const struct merak_node *node)
 {
     return node->op->role == MERAK_ROLE_WIDEN ||
-           node->op->role == MERAK_ROLE_DROP;
+           node->op->role == MERAK_ROLE_DROP ||
+           node->op->role == MERAK_ROLE_PACK ||
+           node->op->role == MERAK_ROLE_UNPACK;
 }
 
 /* Does it do nothing but tell what is reported, change a type, leave rows out,
- * or a part of what another form of experts does at once?  Layouts, dtypes, or
- * capacities differ in these. */
+ * pack what crosses stages, or a part of what another form of experts does at
+ * once?  Layouts, dtypes, capacities or hops differ in these. */
 static bool is_left_out(const struct merak_node *node)
 {
     return is_passed(node) || node->op->role == MERAK_ROLE_ROWS ||

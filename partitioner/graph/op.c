@@ -14,7 +14,7 @@ static const struct merak_op *const builtin[] = {
     merak_ops_attention, merak_ops_elementwise, merak_ops_loss,
     merak_ops_experts,   merak_ops_expert_rows, merak_ops_balance,
     merak_ops_window,    merak_ops_mean,        merak_ops_channels,
-    merak_ops_step,
+    merak_ops_topk,      merak_ops_step,
 };
 
 const struct merak_number merak_no_numbers[] = {{NULL, 0, 0}};

@@ -17,6 +17,7 @@ extern const struct merak_op merak_ops_channels[];
 extern const struct merak_op merak_ops_experts[];
 extern const struct merak_op merak_ops_expert_rows[];
 extern const struct merak_op merak_ops_balance[];
+extern const struct merak_op merak_ops_topk[];
 extern const struct merak_op merak_ops_window[];
 extern const struct merak_op merak_ops_step[];
 

@@ -25,6 +25,7 @@ static enum merak_dtype dtype_of(char type, enum merak_dtype compute)
     case KC_PREFIX:
     case KC_PAIRS:
     case KC_REST:
+    case KC_BITS:
     case KC_TARGETS:
         return MERAK_I32;
     case KC_BF16:
@@ -126,6 +127,24 @@ static double draw(struct merak_rng_block *block, uint64_t key, size_t i)
     return (double)(block->word[i % 4] >> 8) * 0x1p-24;
 }
 
+/* Of each row as many places as are kept, evenly spread, other ones in the
+ * next. */
+static void fill_bits(struct kc *c, int operand)
+{
+    struct merak_operand *op = &c->call.operand[operand];
+    size_t K = (size_t)c->attrs.i[0], C = (size_t)c->attrs.i[1];
+    size_t W = merak_local_last(op);
+
+    memset(op->data, 0, merak_local_bytes(op));
+    for (size_t r = 0; r < kc_count(c, operand) / W; r++) {
+        for (size_t k = 0; k < K; k++) {
+            size_t i = (k * C / K + r) % C;
+
+            ((uint32_t *)op->data)[r * W + i / 32] |= (uint32_t)1 << i % 32;
+        }
+    }
+}
+
 static void fill(struct kc *c, int operand, char type, size_t vocab,
                  uint64_t seed)
 {
@@ -135,8 +154,11 @@ static void fill(struct kc *c, int operand, char type, size_t vocab,
     size_t T = c->call.operand[operand].local.dim[1], start = 0;
     size_t P = c->call.operand[operand].local.dim[2];
 
-    if (type == KC_PAIRS) {
-        fill_pairs(c, operand, key);
+    if (type == KC_PAIRS || type == KC_BITS) {
+        if (type == KC_PAIRS)
+            fill_pairs(c, operand, key);
+        else
+            fill_bits(c, operand);
         return;
     }
     for (size_t i = 0; i < n; i++) {

@@ -30,6 +30,8 @@ enum {
                           begin, or 0 */
     KC_REST = 'r',     /* KC_IDS, every third of them of no expert */
     KC_PLACES = 'm',   /* KC_FLOAT [B, E, 1 + R]: a number up to R, then any */
+    KC_BITS = 'k',     /* i32, of a row of attrs.i[1] elements a bit each, of
+                          which attrs.i[0] are set */
     KC_TARGETS = 't',  /* KC_IDS, every third of them MERAK_NO_TARGET */
 };
 

@@ -46,6 +46,7 @@ int kc_rows(int size, struct kc_row *row, int max)
     size_t B = s.B, T = s.T, C = s.C, V = s.V, O = s.out;
     size_t G = s.G, R = s.R, D = s.D, E = O < 8 ? O : 8, K = E < 3 ? E : 3;
     size_t Q = (T * K + 2 * E - 1) / (2 * E); /* places of an expert */
+    size_t M = (C + 3) / 4; /* elements of a row that are packed */
     const struct kc_row all[] = {
         {.op = "embedding",
          .n_in = 2,
@@ -111,6 +112,20 @@ int kc_rows(int size, struct kc_row *row, int max)
          .operand = {{'c', N(B, T, C)}, {'f', N(B, T, C)}}},
         {"mean", 1, 1, {{'c', N(B, T, C)}, {'c', N(B, C)}}, {.i = {1}}, 0, false},
         {"mean", 1, 1, {{'c', N(B, T, C)}, {'c', N(B, T)}}, {.i = {2}}, 0, false},
+        {"topk_pack",
+         1,
+         2,
+         {{'c', N(B, T, C)}, {'c', N(B, T, M)}, {'k', N(B, T, (C + 31) / 32)}},
+         {.i = {(int64_t)M, (int64_t)C}},
+         0,
+         false},
+        {"topk_unpack",
+         2,
+         1,
+         {{'c', N(B, T, M)}, {'k', N(B, T, (C + 31) / 32)}, {'c', N(B, T, C)}},
+         {.i = {(int64_t)M, (int64_t)C}},
+         0,
+         false},
         ONE_TO_ONE("relu"),
         {"relu",
          1,
@@ -522,6 +537,8 @@ const struct kc_grad kc_grads[] = {
     GRAD("mean_dx", "mean", 1, 1, KC_DY, KC_D(0)),
     {"concat_dx", "concat", 1, 1, {KC_DY, KC_D(0)}, false, 2, NULL},
     {"concat_dx", "concat", 1, 1, {KC_DY, KC_D(1)}, false, 3, NULL},
+    GRAD("topk_unpack", "topk_pack", 2, 1, KC_DY, 2, KC_D(0)),
+    GRAD("topk_take", "topk_unpack", 2, 1, KC_DY, 1, KC_D(0)),
     GRAD("relu_dx", "relu", 2, 1, KC_DY, 0, KC_D(0)),
     GRAD("tanh_dx", "tanh", 2, 1, KC_DY, 1, KC_D(0)),
     GRAD("relu2_dx", "relu2", 2, 1, KC_DY, 0, KC_D(0)),
