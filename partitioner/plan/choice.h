@@ -225,6 +225,10 @@ int merak_choices_least_zero(const struct merak_choices *choices);
 enum merak_status
 merak_choices_check_levels(const struct merak_choices *choices,
                            struct merak_error *err) MERAK_CHECKED;
+/* MERAK_ERR_CONFIG if --zero1 asks for another level than --zero. */
+enum merak_status
+merak_choices_check_zero1(const struct merak_choices *choices, int level,
+                          struct merak_error *err) MERAK_CHECKED;
 /* May sums over replicas be over some of them first? */
 bool merak_choices_may_sum_twice(const struct merak_choices *choices);
 /* All choices of a plan, as given; name and lists are borrowed from it. */
