@@ -14,7 +14,8 @@
 
 struct merak_channels {
     size_t B, points, C;  /* of the operands here */
-    size_t sample, first; /* numbers of their first sample and channel */
+    size_t sample, first; /* number of their first sample; first channel,
+                             among those that sums have */
     size_t from, all;     /* first sample that sums have; their channels */
     size_t k, n;          /* channels and samples of a group */
     double count, eps;    /* its elements */
@@ -36,7 +37,7 @@ merak_channels_of(const struct merak_kernel_call *call,
     q.points = merak_local_span(here, 1, last);
     q.C = here->local.dim[last];
     q.sample = here->lo[0];
-    q.first = here->lo[last];
+    q.first = here->lo[last] - of->lo[1];
     q.from = of->lo[0];
     q.all = of->local.dim[1];
     q.k = (size_t)attrs->i[0];
@@ -74,9 +75,22 @@ merak_channels_dw_view(const struct merak_kernel_call *call)
     struct merak_channels q = merak_channels_of(call, dsums, &call->operand[0]);
 
     q.C = dsums->local.dim[1];
-    q.first = dsums->lo[1];
+    q.first = dsums->lo[1] - call->operand[0].lo[1];
     q.count = (double)(q.k * q.n) * (double)call->attrs->i[3];
     q.dsums = (const double *)dsums->data;
+    return q;
+}
+
+/* Of a micro-batch's sums alone. */
+static inline struct merak_channels
+merak_channels_stats_view(const struct merak_kernel_call *call)
+{
+    const struct merak_operand *sums = &call->operand[0];
+    struct merak_channels q = merak_channels_of(call, sums, sums);
+
+    q.C = sums->local.dim[1];
+    q.first = 0;
+    q.count = (double)(q.k * q.n) * (double)call->attrs->i[3];
     return q;
 }
 
@@ -98,14 +112,14 @@ MERAK_CHANNELS_FN size_t merak_channels_at(const struct merak_channels *q,
 
 /* Of a group's elements. */
 struct merak_moments {
-    double mean, rstd;
+    double mean, variance, rstd;
 };
 MERAK_CHANNELS_FN struct merak_moments
 merak_channels_moments(const struct merak_channels *q, size_t b, size_t c)
 {
     size_t at = merak_channels_at(q, b, c);
     struct merak_moments m;
-    double x = 0, xx = 0, variance;
+    double x = 0, xx = 0;
 
     for (size_t s = 0; s < q->n; s++) {
         const double *sums = q->sums + 2 * (at + s * q->all);
@@ -116,9 +130,28 @@ merak_channels_moments(const struct merak_channels *q, size_t b, size_t c)
         }
     }
     m.mean = x / q->count;
-    variance = xx / q->count - m.mean * m.mean;
-    m.rstd = 1 / sqrt((variance > 0 ? variance : 0) + q->eps);
+    m.variance = xx / q->count - m.mean * m.mean;
+    m.variance = m.variance > 0 ? m.variance : 0;
+    m.rstd = 1 / sqrt(m.variance + q->eps);
     return m;
+}
+
+/* Of channel c, means over all groups of samples, and of the variances of which
+ * these are samples. */
+MERAK_CHANNELS_FN void merak_channels_stats(const struct merak_channels *q,
+                                            size_t c, double *mean_p,
+                                            double *variance_p)
+{
+    double groups = (double)(q->B / q->n), mean = 0, variance = 0;
+
+    for (size_t b = 0; b < q->B; b += q->n) {
+        struct merak_moments m = merak_channels_moments(q, b, c);
+
+        mean += m.mean / groups;
+        variance += m.variance / groups;
+    }
+    *mean_p = mean;
+    *variance_p = variance * q->count / (q->count - 1);
 }
 
 /* What dx of element x has beside rstd gamma dy: -(by (x - mean) + less). */

@@ -25,6 +25,8 @@
     OP(pool_dx, SCRATCH, PLAIN)             \
     OP(channel_sums, SCRATCH, SCRATCH)      \
     OP(channel_norm, SCRATCH, SCRATCH)      \
+    OP(batch_norm, SCRATCH, SCRATCH)        \
+    OP(batch_stats, PLAIN, PLAIN)           \
     OP(channel_norm_dx, SCRATCH, SCRATCH)   \
     OP(channel_norm_dw, PLAIN, PLAIN)       \
     OP(concat, PLAIN, PLAIN)                \
@@ -95,6 +97,7 @@
     OP(sumsq, SCRATCH, SCRATCH)             \
     OP(clip, PLAIN, PLAIN)                  \
     OP(adamw, PLAIN, PLAIN)                 \
-    OP(sign_step, PLAIN, PLAIN)
+    OP(sign_step, PLAIN, PLAIN)             \
+    OP(mean_step, PLAIN, PLAIN)
 
 #endif

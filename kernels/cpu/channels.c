@@ -222,7 +222,10 @@ CPU_SCRATCH(channel_norm)
     return norm_scratch(call);
 }
 
-CPU_KERNEL(channel_norm)
+/* running: the mean and the variance to take, or NULL. */
+static enum merak_status norm(const struct merak_kernel_call *call,
+                              const struct merak_operand *running,
+                              struct merak_error *err)
 {
     const float *gamma = call->operand[2].data;
     struct norm nm = {.q = merak_channels_norm_view(call),
@@ -235,14 +238,52 @@ CPU_KERNEL(channel_norm)
         return rc;
     divide(&nm, call);
     for (size_t i = 0; i < nm.q.B * C; i++) {
-        struct merak_moments m = merak_channels_moments(&nm.q, i / C, i % C);
-        float *term = nm.term + i / C * TERMS * C + i % C;
+        size_t c = i % C;
+        struct merak_moments m = merak_channels_moments(&nm.q, i / C, c);
+        float *term = nm.term + i / C * TERMS * C + c;
 
+        if (running != NULL) {
+            m.mean = (double)((const float *)running[0].data)[c];
+            m.rstd = 1 / sqrt((double)((const float *)running[1].data)[c] +
+                              nm.q.eps);
+        }
         term[SHIFT * C] = (float)m.mean;
-        term[FACTOR * C] = (float)(m.rstd * (double)gamma[i % C]);
+        term[FACTOR * C] = (float)(m.rstd * (double)gamma[c]);
     }
     merak_pool_run(norm_item, &nm, nm.q.B * nm.blocks);
     return MERAK_OK;
+}
+
+CPU_KERNEL(channel_norm)
+{
+    return norm(call, NULL, err);
+}
+
+CPU_SCRATCH(batch_norm)
+{
+    return norm_scratch(call);
+}
+
+CPU_KERNEL(batch_norm)
+{
+    return norm(call, call->step->train ? NULL : &call->operand[4], err);
+}
+
+CPU_KERNEL(batch_stats)
+{
+    struct merak_channels q = merak_channels_stats_view(call);
+    float *mean = merak_call_out(call, 0)->data;
+    float *variance = merak_call_out(call, 1)->data;
+    enum merak_status rc = cpu_check_dtype(call, 1, true, err);
+
+    for (size_t c = 0; rc == MERAK_OK && c < q.C; c++) {
+        double m, v;
+
+        merak_channels_stats(&q, c, &m, &v);
+        mean[c] = (float)(m + (call->accumulate ? (double)mean[c] : 0));
+        variance[c] = (float)(v + (call->accumulate ? (double)variance[c] : 0));
+    }
+    return rc;
 }
 
 CPU_SCRATCH(channel_norm_dx)

@@ -153,6 +153,22 @@ CPU_KERNEL(sumsq)
     return MERAK_OK;
 }
 
+CPU_KERNEL(mean_step)
+{
+    const float *g = call->operand[0].data;
+    float *out = call->operand[1].data;
+    const double *f = call->attrs->f;
+    size_t n = merak_local_count(&call->operand[0]);
+    enum merak_status rc = cpu_check_dtype(call, 0, true, err);
+
+    for (size_t i = 0; i < n && rc == MERAK_OK; i++) {
+        double was = (double)out[i];
+
+        out[i] = (float)(was + f[0] * (f[1] * (double)g[i] - was));
+    }
+    return rc;
+}
+
 CPU_KERNEL(sign_step)
 {
     const float *g = call->operand[0].data;

@@ -125,8 +125,9 @@ template <typename T> struct merak_channel_norm {
     struct merak_channels q;
     const T *x, *dy; /* dy: of a gradient */
     T *out;
-    float *term;               /* [TERMS, B, C] */
-    const float *gamma, *beta; /* [C], of the norm itself */
+    float *term;                  /* [TERMS, B, C] */
+    const float *gamma, *beta;    /* [C], of the norm itself */
+    const float *mean, *variance; /* [C], to be taken, or NULL */
 };
 
 template <typename T>
@@ -197,7 +198,11 @@ CUDA_SCRATCH(channel_norm)
     return norm_scratch(call);
 }
 
-CUDA_KERNEL(channel_norm)
+/* running: the mean and the variance to take, or NULL. */
+static enum merak_status channel_norm_of(const struct merak_kernel_call *call,
+                                         const char *name,
+                                         const struct merak_operand *running,
+                                         struct merak_error *err)
 {
     return by_dtype(call, 0, err, [&](auto type) {
         using T = decltype(type);
@@ -208,9 +213,56 @@ CUDA_KERNEL(channel_norm)
         m.gamma = static_cast<const float *>(call->operand[2].data);
         m.beta = static_cast<const float *>(call->operand[3].data);
         m.out = static_cast<T *>(merak_call_out(call, 0)->data);
+        if (running != nullptr) {
+            m.mean = static_cast<const float *>(running[0].data);
+            m.variance = static_cast<const float *>(running[1].data);
+        }
         m.term = static_cast<float *>(call->scratch);
-        return norm_run(call, "channel_norm", m, err);
+        return norm_run(call, name, m, err);
     });
+}
+
+CUDA_KERNEL(channel_norm)
+{
+    return channel_norm_of(call, "channel_norm", nullptr, err);
+}
+
+CUDA_SCRATCH(batch_norm)
+{
+    return norm_scratch(call);
+}
+
+CUDA_KERNEL(batch_norm)
+{
+    return channel_norm_of(call, "batch_norm",
+                           call->step->train ? nullptr : &call->operand[4],
+                           err);
+}
+
+static __global__ void __launch_bounds__(MAP_THREADS)
+    stats_of(struct merak_channels q, float *mean, float *variance,
+             bool accumulate)
+{
+    for (size_t c = grid_thread(); c < q.C; c += grid_threads()) {
+        double m, v;
+
+        merak_channels_stats(&q, c, &m, &v);
+        mean[c] = (float)(m + (accumulate ? (double)mean[c] : 0));
+        variance[c] = (float)(v + (accumulate ? (double)variance[c] : 0));
+    }
+}
+
+CUDA_KERNEL(batch_stats)
+{
+    struct merak_channels q = merak_channels_stats_view(call);
+    enum merak_status rc = check_dtype(call, 1, true, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    return launch(
+        merak_cuda_context_of(call), map_launch("batch_stats", q.C), err,
+        stats_of, q, static_cast<float *>(merak_call_out(call, 0)->data),
+        static_cast<float *>(merak_call_out(call, 1)->data), call->accumulate);
 }
 
 CUDA_SCRATCH(channel_norm_dx)

@@ -271,6 +271,33 @@ CUDA_KERNEL(clip)
                   static_cast<float *>(merak_call_out(call, 0)->data));
 }
 
+/* --- averages ---------------------------------------------------------------
+ */
+
+static __global__ void __launch_bounds__(MAP_THREADS)
+    step_to_mean(const float *g, float *w, size_t n, double rate, double part)
+{
+    for (size_t i = grid_thread(); i < n; i += grid_threads()) {
+        double was = (double)w[i];
+
+        w[i] = (float)(was + rate * (part * (double)g[i] - was));
+    }
+}
+
+CUDA_KERNEL(mean_step)
+{
+    const struct merak_operand *g = &call->operand[0];
+    size_t n = merak_local_count(g);
+    enum merak_status rc = check_dtype(call, 0, true, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    return launch(merak_cuda_context_of(call), map_launch("mean_step", n), err,
+                  step_to_mean, static_cast<const float *>(g->data),
+                  static_cast<float *>(merak_call_out(call, 0)->data), n,
+                  call->attrs->f[0], call->attrs->f[1]);
+}
+
 /* --- by the sign ------------------------------------------------------------
  */
 

@@ -7,7 +7,8 @@
  *   mean = sum x / M,  rstd = 1 / sqrt(sum x x / M - mean^2 + eps)
  *   dgamma = rstd (sum dy x - mean sum dy),  dbeta = sum dy
  *   dx = rstd (g - mean(g) - h mean(g h)),  g = dy gamma
- * Wu and He 2018 (arXiv:1803.08494), sec. 3.
+ * Wu and He 2018 (arXiv:1803.08494), sec. 3; of one channel of all samples,
+ * Ioffe and Szegedy 2015 (arXiv:1502.03167), algorithm 1.
  *
  * All sums are those of channel_sums: of one channel of one sample each.
  */
@@ -41,18 +42,23 @@ REF_KERNEL(channel_sums)
     return MERAK_OK;
 }
 
-REF_KERNEL(channel_norm)
+/* running: the mean and the variance to take, or NULL. */
+static void norm(const struct merak_kernel_call *call,
+                 const struct merak_operand *running)
 {
     const struct merak_operand *x = &call->operand[0];
     const struct merak_operand *gamma = &call->operand[2];
     const struct merak_operand *beta = &call->operand[3];
     struct merak_channels q = merak_channels_norm_view(call);
 
-    (void)err;
     for (size_t i = 0; i < q.B * q.C; i++) {
         size_t b = i / q.C, c = i % q.C;
         struct merak_moments m = merak_channels_moments(&q, b, c);
 
+        if (running != NULL) {
+            m.mean = ref_load(&running[0], c);
+            m.rstd = 1 / sqrt(ref_load(&running[1], c) + q.eps);
+        }
         for (size_t p = 0; p < q.points; p++) {
             size_t at = (b * q.points + p) * q.C + c;
 
@@ -60,6 +66,34 @@ REF_KERNEL(channel_norm)
                       (ref_load(x, at) - m.mean) * m.rstd * ref_load(gamma, c) +
                           ref_load(beta, c));
         }
+    }
+}
+
+REF_KERNEL(channel_norm)
+{
+    (void)err;
+    norm(call, NULL);
+    return MERAK_OK;
+}
+
+REF_KERNEL(batch_norm)
+{
+    (void)err;
+    norm(call, call->step->train ? NULL : &call->operand[4]);
+    return MERAK_OK;
+}
+
+REF_KERNEL(batch_stats)
+{
+    struct merak_channels q = merak_channels_stats_view(call);
+
+    (void)err;
+    for (size_t c = 0; c < q.C; c++) {
+        double mean, variance;
+
+        merak_channels_stats(&q, c, &mean, &variance);
+        ref_put(call, merak_call_out(call, 0), c, mean);
+        ref_put(call, merak_call_out(call, 1), c, variance);
     }
     return MERAK_OK;
 }

@@ -58,6 +58,22 @@ REF_KERNEL(clip)
 }
 
 /* Wang et al. 2024 (arXiv:2408.15664), alg. 1, line 5. */
+/* An average over steps of what g is the mean of, f[1] being one part. */
+REF_KERNEL(mean_step)
+{
+    const struct merak_operand *g = &call->operand[0];
+    const struct merak_operand *master = merak_call_out(call, 0);
+    const double *f = call->attrs->f;
+
+    (void)err;
+    for (size_t i = 0; i < merak_local_count(g); i++) {
+        double was = ref_load(master, i);
+
+        ref_store(master, i, was + f[0] * (f[1] * ref_load(g, i) - was));
+    }
+    return MERAK_OK;
+}
+
 REF_KERNEL(sign_step)
 {
     const struct merak_operand *g = &call->operand[0];

@@ -22,6 +22,26 @@ static bool has_sequence(const struct merak_value *x)
     return false;
 }
 
+/* Is x something that a norm can have statistics of? */
+static bool check_normed(struct merak_model *m, const char *op,
+                         const struct merak_value *x, float eps)
+{
+    char text[MERAK_SHAPE_TEXT];
+
+    if (!(eps > 0 && isfinite(eps)))
+        merak_model_fail(m, MERAK_ERR_PARAM,
+                         "%s: eps is %g, expected a positive number", op,
+                         (double)eps);
+    else if (x->shape.ndim < 2 || has_sequence(x))
+        merak_model_fail(m, MERAK_ERR_PARAM,
+                         "%s: x, %s, is %s%s: expected samples, points of "
+                         "space and channels",
+                         op, x->name, merak_shape_print(&x->shape, text),
+                         has_sequence(x) ? " with positions of a sequence"
+                                         : "");
+    return m->status == MERAK_OK;
+}
+
 struct merak_value *merak_groupnorm(struct merak_model *m,
                                     struct merak_value *x,
                                     struct merak_value *gamma,
@@ -30,34 +50,86 @@ struct merak_value *merak_groupnorm(struct merak_model *m,
 {
     struct merak_attrs attrs = {.i = {0, 1}, .f = {(double)eps}};
     struct merak_value *sums;
-    char text[MERAK_SHAPE_TEXT];
     size_t channels;
 
-    if (merak_model_open_for(m, "groupnorm") == NULL || x == NULL)
+    if (merak_model_open_for(m, "groupnorm") == NULL || x == NULL ||
+        !check_normed(m, "groupnorm", x, eps))
         return NULL;
-    channels = x->shape.ndim > 0 ? x->shape.dim[x->shape.ndim - 1] : 0;
-    if (!(eps > 0 && isfinite(eps)))
-        merak_model_fail(m, MERAK_ERR_PARAM,
-                         "groupnorm: eps is %g, expected a positive number",
-                         (double)eps);
-    else if (x->shape.ndim < 2 || has_sequence(x))
-        merak_model_fail(m, MERAK_ERR_PARAM,
-                         "groupnorm: x, %s, is %s%s: expected samples, points "
-                         "of space and channels",
-                         x->name, merak_shape_print(&x->shape, text),
-                         has_sequence(x) ? " with positions of a sequence"
-                                         : "");
-    else if (groups < 1 || channels % (size_t)groups != 0)
+    channels = x->shape.dim[x->shape.ndim - 1];
+    if (groups < 1 || channels % (size_t)groups != 0) {
         merak_model_fail(m, MERAK_ERR_PARAM,
                          "groupnorm: %d groups of the %zu channels of %s: "
                          "expected a number that divides them",
                          groups, channels, x->name);
-    if (m->status != MERAK_OK)
         return NULL;
+    }
     attrs.i[0] = (int64_t)(channels / (size_t)groups);
     sums = merak_model_apply(m, "channel_sums", NULL, 1, &x);
     return merak_model_apply(m, "channel_norm", &attrs, 4,
                              (struct merak_value *[]){x, sums, gamma, beta});
+}
+
+/* A parameter that is an average of what norms see, and nothing else. */
+static bool is_average(struct merak_model *m, struct merak_value *v,
+                       float momentum)
+{
+    if (v == NULL)
+        return false;
+    if (v->kind != MERAK_VALUE_PARAM || v->mean_rate != 0) {
+        merak_model_fail(m, MERAK_ERR_PARAM,
+                         "batchnorm: %s is %s, expected a parameter that no "
+                         "other norm has as its mean or variance",
+                         v->name,
+                         v->kind != MERAK_VALUE_PARAM ? "not a parameter"
+                                                      : "another norm's");
+        return false;
+    }
+    v->mean_rate = momentum;
+    v->decay = false;
+    return true;
+}
+
+struct merak_value *merak_batchnorm(struct merak_model *m,
+                                    struct merak_value *x,
+                                    struct merak_value *gamma,
+                                    struct merak_value *beta, float eps,
+                                    const struct merak_batch_statistics *of)
+{
+    float momentum = of->momentum != 0 ? of->momentum : 0.1f;
+    struct merak_attrs attrs = {.i = {1}, .f = {(double)eps}};
+    struct merak_value *sums;
+    size_t B, n, points = 1;
+
+    if (merak_model_open_for(m, "batchnorm") == NULL || x == NULL ||
+        !check_normed(m, "batchnorm", x, eps))
+        return NULL;
+    B = x->shape.dim[0];
+    n = of->samples != 0 ? (size_t)of->samples : B;
+    for (int d = 1; d < x->shape.ndim - 1; d++)
+        points *= x->shape.dim[d];
+    if (of->samples < 0 || B % n != 0)
+        merak_model_fail(m, MERAK_ERR_PARAM,
+                         "batchnorm: statistics of %d samples each of a "
+                         "micro-batch of %zu: expected a number that divides "
+                         "it, or 0 for all",
+                         of->samples, B);
+    else if (n * points < 2)
+        merak_model_fail(m, MERAK_ERR_PARAM,
+                         "batchnorm: one element has no variance: expected "
+                         "several points, or a micro-batch of several samples "
+                         "(--micro-batch)");
+    else if (!(momentum > 0 && momentum <= 1))
+        merak_model_fail(m, MERAK_ERR_PARAM,
+                         "batchnorm: momentum is %g, expected 0 to 1",
+                         (double)momentum);
+    if (m->status != MERAK_OK || !is_average(m, of->mean, momentum) ||
+        !is_average(m, of->variance, momentum))
+        return NULL;
+    attrs.i[1] = (int64_t)n;
+    sums = merak_model_apply(m, "channel_sums", NULL, 1, &x);
+    return merak_model_apply(
+        m, "batch_norm", &attrs, 6,
+        (struct merak_value *[]){x, sums, gamma, beta, of->mean, of->variance});
 }
 
 struct merak_value *merak_concat(struct merak_model *m, int n,

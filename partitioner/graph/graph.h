@@ -66,6 +66,9 @@
  *                   of products with y, or else of squares; all between summed
  *     channel_norm  x c[B,..,C], sums f64[B,C,2], gamma f32[C], beta f32[C] ->
  *                   y; i[0] = channels of a group, i[1] = 1, f[0] = eps
+ *     batch_norm    as channel_norm, mean f32[C], variance f32[C] behind beta;
+ *                   i[0] = 1, i[1] = samples of a group; not in training the
+ *                   last two are taken in the place of a group's
  *     concat        x c[..,C1], .., 2 to 4 of them -> y c[..,sum of C]; C whole
  *     mean          x c[b,..] -> y c[b,..]: along dim i[0], which y lacks
  *     topk_pack     x c[lead..,C] -> v c[lead..,K], at i32[lead..,W]; of a row
@@ -170,6 +173,8 @@
  *                   are channel_sums of dy and x
  *     channel_norm_dw  W  sums, dsums -> dgamma, dbeta; as forward, i[3] =
  *                   points of a sample; B summed
+ *     batch_stats   W  sums -> mean f32[C], variance f32[C]; as channel_norm_dw;
+ *                   means over groups, of variances without bias
  *     concat_dx     B  dy -> dx; i[0] = its first channel, i[1] = channels
  *     tanh_dx       B  dy, y -> dx
  *     gelu_dx       B  dy, x -> dx
@@ -218,6 +223,8 @@
  *                   v f32[n], (param bf16[n]); all outputs read and written;
  *                   i[0] = 1: decoupled weight decay; f[0] = factor of the
  *                   learning rate, 0: 1
+ *     mean_step     g f32[n] -> master f32[n] += f[0] (f[1] g - master); read
+ *                   and written
  *     sign_step     g f32[n] -> master f32[n] -= f[0] sign(g); read and written
  */
 #ifndef MERAK_PARTITIONER_GRAPH_GRAPH_H
@@ -283,6 +290,9 @@ struct merak_value {
     bool frozen;                 /* PARAM: it is not trained */
     bool adapter;                /* PARAM: made by merak_lora() */
     float lr_scale;              /* PARAM: factor of the learning rate; 0: 1 */
+    float mean_rate; /* PARAM: a step moves it by this part of the way to the
+                        mean of its gradients of micro-batches, which are in no
+                        norm; 0: another rule */
     float sign_rate; /* PARAM: a step changes it by this against the sign of its
                         gradient, which is in no norm; 0: by AdamW */
     bool reported;   /* f64: each micro-batch's is read after the step, and the

@@ -21,54 +21,99 @@
 MERAK_DIMS(channel_sums, inf->n_in > 1 ? "x=c:b*c by=c:b*c > sums=d:bc2"
                                        : "x=c:b*c > sums=d:bc2")
 
-/* A group may have channels of several ranks, so sums of all are read. */
+/* A group may have channels of several ranks, or samples: all of them are read,
+ * of the others those of the rank. */
 #define NORM "x=c:b*c sums=d:bG2 gamma=f:c beta=f:c > y=c:b*c"
-#define NORM_DX "dy=c:b*c x=c:b*c sums=d:bG2 dsums=d:bG2 gamma=f:G > dx=c:b*c"
-#define NORM_DW "sums=d:bG2 dsums=d:bc2 > dgamma=f:c dbeta=f:c"
+#define BATCH                                                            \
+    "x=c:b*c sums=d:Nc2 gamma=f:c beta=f:c mean=f:c variance=f:c > y=c:" \
+    "b*c"
+#define SHARED(of_samples, of_channels) \
+    (inf->attrs->i[1] > 1 ? (of_samples) : (of_channels))
+#define NORM_DX                                                            \
+    SHARED("dy=c:b*c x=c:b*c sums=d:Nc2 dsums=d:Nc2 gamma=f:c > dx=c:b*c", \
+           "dy=c:b*c x=c:b*c sums=d:bG2 dsums=d:bG2 gamma=f:G > dx=c:b*c")
+#define NORM_DW                                             \
+    SHARED("sums=d:Nc2 dsums=d:bc2 > dgamma=f:c dbeta=f:c", \
+           "sums=d:bG2 dsums=d:bc2 > dgamma=f:c dbeta=f:c")
+#define STATS "sums=d:Nc2 > mean=f:c variance=f:c"
 MERAK_DIMS_SIGNATURE(channel_norm, NORM)
+MERAK_DIMS_SIGNATURE(batch_norm, BATCH)
 MERAK_DIMS_SIGNATURE(channel_norm_dx, NORM_DX)
 MERAK_DIMS_SIGNATURE(channel_norm_dw, NORM_DW)
+MERAK_DIMS_SIGNATURE(batch_stats, STATS)
 
-/* Are there `channels` in the sums, operand o, and do groups divide them? */
+/* Are there sums, operand o, of so many samples and channels, and do groups
+ * divide these? */
 static enum merak_status check_groups(const char *op,
                                       const struct merak_infer *inf, int o,
-                                      size_t channels, struct merak_error *err)
+                                      size_t samples, size_t channels,
+                                      bool batch, struct merak_error *err)
 {
     int64_t k = inf->attrs->i[0], n = inf->attrs->i[1];
+    const struct merak_shape *sums = &inf->shape[o];
     char text[MERAK_SHAPE_TEXT];
 
-    if (inf->shape[o].dim[1] != channels)
+    if (sums->dim[0] != samples || sums->dim[1] != channels)
         return merak_fail(err, MERAK_ERR_PARAM,
-                          "%s: sums are %s, expected those of %zu channels", op,
-                          merak_shape_print(&inf->shape[o], text), channels);
-    if (n == 1 && k >= 1 && channels % (size_t)k == 0)
+                          "%s: sums are %s, expected those of %zu samples and "
+                          "%zu channels",
+                          op, merak_shape_print(sums, text), samples, channels);
+    if (n >= 1 && samples % (size_t)n == 0 && k >= 1 &&
+        channels % (size_t)k == 0 && (k == 1 || (n == 1 && !batch)))
         return MERAK_OK;
     return merak_fail(err, MERAK_ERR_PARAM,
-                      "%s: groups of %lld channels of %lld samples, expected 1 "
-                      "sample, and a number that divides %zu channels",
-                      op, (long long)k, (long long)n, channels);
+                      "%s: groups of %lld channels of %lld samples, expected a "
+                      "number that divides %zu channels of 1 sample, or 1 "
+                      "channel of a number that divides %zu samples",
+                      op, (long long)k, (long long)n, channels, samples);
 }
 
-/* Defines OP_infer; x and sums are numbers of operands. */
-#define NORM_INFER(op, pattern, x, sums)                                       \
-    static enum merak_status op##_infer(struct merak_infer *inf,               \
-                                        struct merak_error *err)               \
-    {                                                                          \
-        enum merak_status rc = merak_dims_infer(#op, pattern, inf, err);       \
-        const struct merak_shape *of = &inf->shape[x];                         \
-                                                                               \
-        return rc != MERAK_OK                                                  \
-                   ? rc                                                        \
-                   : check_groups(#op, inf, sums, of->dim[of->ndim - 1], err); \
+/* Defines OP_infer; x and sums are numbers of operands: samples and channels
+ * are those of x, the latter its dim `c` from the last. */
+#define NORM_INFER(op, pattern, x, c, sums, batch)                       \
+    static enum merak_status op##_infer(struct merak_infer *inf,         \
+                                        struct merak_error *err)         \
+    {                                                                    \
+        enum merak_status rc = merak_dims_infer(#op, pattern, inf, err); \
+        const struct merak_shape *of = &inf->shape[x];                   \
+                                                                         \
+        return rc != MERAK_OK                                            \
+                   ? rc                                                  \
+                   : check_groups(#op, inf, sums, of->dim[0],            \
+                                  of->dim[of->ndim - (c)], batch, err);  \
     }
-NORM_INFER(channel_norm, NORM, 0, 1)
-NORM_INFER(channel_norm_dx, NORM_DX, 0, 2)
-NORM_INFER(channel_norm_dw, NORM_DW, 2, 0)
+NORM_INFER(channel_norm, NORM, 0, 1, 1, false)
+NORM_INFER(batch_norm, BATCH, 0, 1, 1, true)
+NORM_INFER(channel_norm_dx, NORM_DX, 0, 1, 2, false)
+NORM_INFER(channel_norm_dw, NORM_DW, 1, 2, 0, false)
+NORM_INFER(batch_stats, STATS, 0, 2, 0, true)
 
 MERAK_COST(channel_sums, 3)
 MERAK_COST(channel_norm, 3)
+MERAK_COST(batch_norm, 3)
+MERAK_COST(batch_stats, 2)
 MERAK_COST(channel_norm_dx, 5)
 MERAK_COST(channel_norm_dw, 3)
+
+/* What the averages of a batch norm, if it is one, move to. */
+static enum merak_status add_stats(struct merak_grad *g,
+                                   const struct merak_node *node,
+                                   const struct merak_attrs *attrs,
+                                   struct merak_error *err)
+{
+    struct merak_value *sums = merak_node_in(node, 1), *stats[2];
+    enum merak_status rc;
+
+    if (merak_node_in_count(node) < 6 ||
+        (!merak_grad_wanted(g, merak_node_in(node, 4)) &&
+         !merak_grad_wanted(g, merak_node_in(node, 5))))
+        return MERAK_OK;
+    rc = merak_grad_node(g, node, MERAK_PHASE_W, "batch_stats", attrs, 1, &sums,
+                         stats, err);
+    for (int i = 0; i < 2 && rc == MERAK_OK; i++)
+        rc = merak_grad_add(g, merak_node_in(node, 4 + i), stats[i], err);
+    return rc;
+}
 
 /* Sums have no gradient of their own: dx is that of the whole norm. */
 static enum merak_status channel_norm_grad(struct merak_grad *g,
@@ -91,12 +136,14 @@ static enum merak_status channel_norm_grad(struct merak_grad *g,
         rc = merak_grad_unary(
             g, node, 0, "channel_norm_dx", &attrs, 5,
             (struct merak_value *[]){dy, x, sums, dsums, gamma}, err);
-    if (rc != MERAK_OK ||
-        (!merak_grad_wanted(g, gamma) && !merak_grad_wanted(g, beta)))
-        return rc;
     attrs.i[3] = 1;
     for (int d = 1; d < shape->ndim - 1; d++)
         attrs.i[3] *= (int64_t)shape->dim[d];
+    if (rc == MERAK_OK)
+        rc = add_stats(g, node, &attrs, err);
+    if (rc != MERAK_OK ||
+        (!merak_grad_wanted(g, gamma) && !merak_grad_wanted(g, beta)))
+        return rc;
     rc = merak_grad_node(g, node, MERAK_PHASE_W, "channel_norm_dw", &attrs, 2,
                          (struct merak_value *[]){sums, dsums}, dw, err);
     if (rc == MERAK_OK)
@@ -198,6 +245,9 @@ const struct merak_op merak_ops_channels[] = {
                   .numbers = merak_no_numbers),
     MERAK_OP_WITH(channel_norm, 4, 4, 1, channel_norm_grad,
                   .step_use = MERAK_STEP_NONE, .numbers = norm_numbers),
+    MERAK_OP_WITH(batch_norm, 6, 6, 1, channel_norm_grad,
+                  .step_use = MERAK_STEP_ANY, .numbers = norm_numbers),
+    MERAK_OP(batch_stats, 1, 1, 2, NULL),
     MERAK_OP(channel_norm_dx, 5, 5, 1, NULL),
     MERAK_OP(channel_norm_dw, 2, 2, 2, NULL),
     MERAK_OP_WITH(concat, 2, MOST_PARTS, 1, concat_grad,

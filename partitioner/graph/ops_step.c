@@ -17,7 +17,10 @@ MERAK_DIMS(adamw, "g=f:n scale=f:2 > master=f:n m=f:n v=f:n param=h:n")
 
 MERAK_DIMS(sign_step, "g=f:n > master=f:n")
 
+MERAK_DIMS(mean_step, "g=f:n > master=f:n")
+
 MERAK_COST(sumsq, 2)
+MERAK_COST(mean_step, 3)
 MERAK_COST(sign_step, 1)
 MERAK_COST(clip, 1)
 
@@ -48,6 +51,8 @@ const struct merak_op merak_ops_step[] = {
     MERAK_OP_WITH(adamw, 2, 2, 4, NULL, .step_use = MERAK_STEP_ANY,
                   .role = MERAK_ROLE_PARAM, .updates = true),
     MERAK_OP_WITH(sign_step, 1, 1, 1, NULL, .step_use = MERAK_STEP_NONE,
+                  .updates = true),
+    MERAK_OP_WITH(mean_step, 1, 1, 1, NULL, .step_use = MERAK_STEP_NONE,
                   .updates = true),
     {.name = NULL},
 };

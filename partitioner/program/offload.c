@@ -39,7 +39,7 @@ bool merak_build_is_offloaded(const struct merak_build *b, int param)
     const struct merak_value *value = b->graph->value[param];
 
     return merak_build_held(b, param, MERAK_HELD_STATE).host &&
-           !value->frozen && value->sign_rate == 0;
+           !value->frozen && value->sign_rate == 0 && value->mean_rate == 0;
 }
 
 /* The slot of n elements of another's, from element lo of it on. */

@@ -197,7 +197,8 @@ static int sum_squares(struct merak_build *b)
             continue;
         p = param_of(b, v);
         if (p != NULL && p->primary && p->grad >= 0 &&
-            b->graph->value[v]->sign_rate == 0)
+            b->graph->value[v]->sign_rate == 0 &&
+            b->graph->value[v]->mean_rate == 0)
             slot[0] = p->grad;
         slot[1] = merak_build_alias(
             b, vector, (size_t)b->params.index[v] * sizeof(double), &one);
@@ -311,6 +312,22 @@ static void update_by_sign(struct merak_build *b,
                merak_build_name(b, "sign_step %s", p->name));
 }
 
+/* Its gradient is a sum over micro-batches of this stage's replicas. */
+static void update_to_mean(struct merak_build *b,
+                           const struct merak_param_slots *p, float rate)
+{
+    struct merak_attrs *attrs = merak_build_alloc_kept(b, sizeof(*attrs));
+    const int slot[] = {p->grad, p->master};
+
+    if (attrs == NULL)
+        return;
+    attrs->f[0] = (double)rate;
+    attrs->f[1] =
+        1 / ((double)b->prog->plan.microbatches * (double)b->prog->mesh.dp);
+    add_kernel(b, "mean_step", 1, 1, slot, attrs,
+               merak_build_name(b, "mean_step %s", p->name));
+}
+
 void merak_step_adamw(struct merak_build *b, const struct merak_param_slots *p,
                       const int slot[6])
 {
@@ -323,12 +340,14 @@ void merak_step_adamw(struct merak_build *b, const struct merak_param_slots *p,
 
 static void update(struct merak_build *b, const struct merak_param_slots *p)
 {
-    float rate = b->graph->value[p->value]->sign_rate;
+    const struct merak_value *value = b->graph->value[p->value];
     int part = is_f32(b, p) ? p->master : merak_build_own_part(b, p);
     const int slot[6] = {p->grad, b->prog->norm, p->master, p->m, p->v, part};
 
-    if (rate > 0)
-        update_by_sign(b, p, rate);
+    if (value->sign_rate > 0)
+        update_by_sign(b, p, value->sign_rate);
+    else if (value->mean_rate > 0)
+        update_to_mean(b, p, value->mean_rate);
     else
         merak_step_adamw(b, p, slot);
 }

@@ -94,7 +94,7 @@ int kc_rows(int size, struct kc_row *row, int max);
 int kc_window_rows(int size, struct kc_row *row, int max);
 /* Those of norms and joins of channels. */
 int kc_channel_rows(int size, struct kc_row *row, int max);
-#define KC_MAX_ROWS 128
+#define KC_MAX_ROWS 144
 #define KC_SIZES 5
 /* Those of attention: B samples of T queries, G kv heads of R heads. */
 struct kc_heads {

@@ -24,19 +24,27 @@ static void fill(double *x, size_t n, size_t by, size_t from, size_t of,
         x[i] = (double)((by * i + from) % of) / scale - 1;
 }
 
-/* A norm in f64: B samples of `points`, C channels in groups of k. */
+/* A norm in f64: B samples of `points`, C channels in groups of k; a batch norm
+ * if samples share statistics. */
 struct norm {
     size_t B, points, C, k;
     double eps;
+    size_t samples;
     double x[ROOM], gamma[ROOM], beta[ROOM], y[ROOM], sums[ROOM];
+    double mean[ROOM], variance[ROOM];
+    bool evaluates;
 };
 
 static void run(const char *op, int n_in, int n_out,
                 const struct merak_operand *operand,
-                const struct merak_attrs *attrs, bool accumulate)
+                const struct merak_attrs *attrs, bool accumulate, bool train)
 {
-    struct merak_kernel_call call = {
-        .attrs = attrs, .n_in = n_in, .n_out = n_out, .accumulate = accumulate};
+    const struct merak_step step = {.train = train};
+    struct merak_kernel_call call = {.attrs = attrs,
+                                     .step = &step,
+                                     .n_in = n_in,
+                                     .n_out = n_out,
+                                     .accumulate = accumulate};
     const struct merak_backend *ref;
     const struct merak_kernel *k;
 
@@ -49,7 +57,9 @@ static void run(const char *op, int n_in, int n_out,
 
 static struct merak_attrs attrs_of(const struct norm *n)
 {
-    return (struct merak_attrs){.i = {(int64_t)n->k, 1, 0, (int64_t)n->points},
+    return (struct merak_attrs){.i = {(int64_t)n->k,
+                                      n->samples > 0 ? (int64_t)n->samples : 1,
+                                      0, (int64_t)n->points},
                                 .f = {n->eps}};
 }
 
@@ -58,13 +68,18 @@ static void forward(struct norm *n)
     const struct merak_attrs attrs = attrs_of(n);
     const struct merak_operand x = F64(n->x, n->B, n->points, n->C);
     const struct merak_operand sums = F64(n->sums, n->B, n->C, 2);
+    struct merak_operand in[7];
 
-    run("channel_sums", 1, 1, (struct merak_operand[]){x, sums}, &attrs, false);
-    run("channel_norm", 4, 1,
-        (struct merak_operand[]){x, sums, F64(n->gamma, n->C),
-                                 F64(n->beta, n->C),
-                                 F64(n->y, n->B, n->points, n->C)},
-        &attrs, false);
+    run("channel_sums", 1, 1, (struct merak_operand[]){x, sums}, &attrs, false,
+        true);
+    memcpy(in,
+           (struct merak_operand[7]){x, sums, F64(n->gamma, n->C),
+                                     F64(n->beta, n->C), F64(n->mean, n->C),
+                                     F64(n->variance, n->C)},
+           sizeof(in));
+    in[n->samples > 0 ? 6 : 4] = F64(n->y, n->B, n->points, n->C);
+    run(n->samples > 0 ? "batch_norm" : "channel_norm", n->samples > 0 ? 6 : 4,
+        1, in, &attrs, false, !n->evaluates);
 }
 
 struct slopes {
@@ -81,15 +96,15 @@ static void backward(struct norm *n, double *dy, struct slopes *s)
     const struct merak_operand dsums = F64(dsum, n->B, n->C, 2);
 
     run("channel_sums", 2, 1, (struct merak_operand[]){d_y, x, dsums}, &attrs,
-        false);
+        false, true);
     run("channel_norm_dx", 5, 1,
         (struct merak_operand[]){d_y, x, sums, dsums, F64(n->gamma, n->C),
                                  F64(s->dx, n->B, n->points, n->C)},
-        &attrs, false);
+        &attrs, false, true);
     run("channel_norm_dw", 2, 2,
         (struct merak_operand[]){sums, dsums, F64(s->dgamma, n->C),
                                  F64(s->dbeta, n->C)},
-        &attrs, true);
+        &attrs, true, true);
 }
 
 /* [1,3,3,4] in two groups. */
@@ -108,6 +123,76 @@ static void group_norms_have_published_numbers(void **state)
     for (size_t i = 0; i < 36; i++)
         got[1] += n.y[i] * n.y[i];
     assert_near(got, want, 2, 1e-11, 0);
+}
+
+/* [2,3,3,2]: y, dx, and what averages become of 0 and 1; with statistics of
+ * each sample y is another. */
+static void batch_norms_have_published_numbers(void **state)
+{
+    static const double want[] = {-1.78897669127, -2.47268740335,
+                                  84.2070994026,  0.000166666666667,
+                                  0.993636823529, -1.54313675787};
+    struct norm n = {.B = 2,
+                     .points = 9,
+                     .C = 2,
+                     .k = 1,
+                     .eps = 1e-5,
+                     .samples = 2,
+                     .gamma = {1.5, 0.5},
+                     .beta = {0.25, -0.25},
+                     .variance = {1, 1}};
+    const struct merak_attrs to = {.f = {0.01, 0.5}};
+    struct merak_attrs attrs = attrs_of(&n);
+    struct slopes s = {.dgamma = {0}};
+    double dy[ROOM], got[6] = {0}, mean[2] = {0}, variance[2] = {0};
+
+    (void)state;
+    fill(n.x, 36, 37, 11, 101, 50);
+    fill(dy, 36, 41, 5, 83, 41);
+    forward(&n);
+    got[0] = n.y[0];
+    backward(&n, dy, &s);
+    got[1] = s.dx[0];
+    for (size_t i = 0; i < 36; i++)
+        got[2] += s.dx[i] * s.dx[i];
+    for (int twice = 0; twice < 2; twice++) /* two micro-batches alike */
+        run("batch_stats", 1, 2,
+            (struct merak_operand[]){F64(n.sums, 2, 2, 2), F64(mean, 2),
+                                     F64(variance, 2)},
+            &attrs, true, true);
+    run("mean_step", 1, 1,
+        (struct merak_operand[]){F64(mean, 2), F64(n.mean, 2)}, &to, false,
+        true);
+    run("mean_step", 1, 1,
+        (struct merak_operand[]){F64(variance, 2), F64(n.variance, 2)}, &to,
+        false, true);
+    got[3] = n.mean[0];
+    got[4] = n.variance[0];
+    n.samples = 1;
+    forward(&n);
+    got[5] = n.y[0];
+    assert_near(got, want, 6, 1e-10, 0);
+}
+
+/* Not in training: whatever the samples are. */
+static void averages_are_taken_in_evaluation(void **state)
+{
+    struct norm n = {.B = 1,
+                     .points = 2,
+                     .C = 1,
+                     .k = 1,
+                     .eps = 1,
+                     .samples = 1,
+                     .x = {5, 9},
+                     .gamma = {2},
+                     .beta = {1},
+                     .mean = {3},
+                     .variance = {3},
+                     .evaluates = true};
+
+    (void)state;
+    forward(&n);
+    assert_near(n.y, ((double[]){3, 7}), 2, 1e-12, 0);
 }
 
 static double loss(struct norm *n, const double *dy)
@@ -141,7 +226,10 @@ static void gradients_match_finite_differences(void **state)
     struct slopes s = {.dgamma = {0}};
     double dy[ROOM];
 
-    (void)state;
+    if (*state != NULL) { /* of a batch */
+        n.k = 1;
+        n.samples = 2;
+    }
     fill(n.x, 36, 37, 11, 101, 50);
     fill(n.gamma, 6, 53, 7, 97, 48);
     fill(n.beta, 6, 29, 3, 97, 48);
@@ -172,11 +260,11 @@ static void a_large_mean_takes_no_digits(void **state)
         x[i] = 1000 + (i / 2 % 2 == 0 ? 1.0f : -1.0f);
     run("channel_sums", 1, 1,
         (struct merak_operand[]){F32(x, 1, 24, 2), F64(sums, 1, 2, 2)}, &attrs,
-        false);
+        false, true);
     run("channel_norm", 4, 1,
         (struct merak_operand[]){F32(x, 1, 24, 2), F64(sums, 1, 2, 2),
                                  F32(gamma, 2), F32(beta, 2), F32(y, 1, 24, 2)},
-        &attrs, false);
+        &attrs, false, true);
     for (size_t i = 0; i < 48; i++)
         square += (double)(y[i] * y[i]);
     assert_near(&square, &want, 1, 1e-6, 0);
@@ -221,6 +309,30 @@ static void of_numbers(struct inputs *in)
     merak_groupnorm(in->m, in->one, in->one, in->one, 2, 1e-5f);
 }
 
+static void batch(struct inputs *in, int samples, float momentum,
+                  struct merak_value *mean)
+{
+    merak_batchnorm(in->m, in->image, in->one, in->one, 1e-5f,
+                    &(struct merak_batch_statistics){
+                        mean, param(in->m, "v", 1, (const size_t[]){6}),
+                        momentum, samples});
+}
+
+static void batch_of_three(struct inputs *in)
+{
+    batch(in, 3, 0, in->one);
+}
+
+static void batch_of_momentum(struct inputs *in)
+{
+    batch(in, 0, 2, in->one);
+}
+
+static void batch_without_averages(struct inputs *in)
+{
+    batch(in, 0, 0, in->image);
+}
+
 static void concat_unlike(struct inputs *in)
 {
     merak_concat(in->m, 2, (struct merak_value *[]){in->image, in->text});
@@ -250,6 +362,9 @@ static void layers_that_do_not_fit_are_refused(void **state)
         {no_eps, "groupnorm: eps is 0, expected a positive number"},
         {of_positions, "is [2,8,6] with positions of a sequence: expected"},
         {of_numbers, "groupnorm: x, one, is [6]: expected samples"},
+        {batch_of_three, "statistics of 3 samples each of a micro-batch of 2"},
+        {batch_of_momentum, "batchnorm: momentum is 2, expected 0 to 1"},
+        {batch_without_averages, "batchnorm: image is not a parameter"},
         {concat_unlike, "concat: "},
         {concat_one, "concat"},
         {concat_samples, "concat: 'b' runs along the last dim of size"},
@@ -280,7 +395,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(group_norms_have_published_numbers),
+        cmocka_unit_test(batch_norms_have_published_numbers),
+        cmocka_unit_test(averages_are_taken_in_evaluation),
         cmocka_unit_test(gradients_match_finite_differences),
+        {.name = "gradients of a batch match finite differences",
+         .test_func = gradients_match_finite_differences,
+         .initial_state = (void *)(uintptr_t) ""},
         cmocka_unit_test(a_large_mean_takes_no_digits),
         cmocka_unit_test(layers_that_do_not_fit_are_refused),
     };

@@ -163,6 +163,37 @@ static void segments(struct merak_model *m, void *arg)
                                     (const size_t[]){B, SIDE, NARROW}));
 }
 
+/* Statistics of all samples of a micro-batch. */
+static void batches(struct merak_model *m, void *arg)
+{
+    const size_t B = merak_model_micro_batch(m);
+    const struct merak_window half = {.stride = 2};
+    struct merak_batch_statistics of = {.momentum = 0.25f};
+    struct merak_value *x = merak_input(m, "pixels", merak_model_dtype(m),
+                                        "byxc", (const size_t[]){B, Y, X, 1});
+
+    (void)arg;
+    for (int i = 0; i < 2; i++) {
+        x = merak_conv(m, x,
+                       WEIGHT(merak_name(m, "%d.w", i), CHANNELS, 3, 3,
+                              i == 0 ? 1 : CHANNELS),
+                       NULL, NULL);
+        of.mean = MERAK_PARAM(m, merak_name(m, "%d.mean", i), MERAK_ZEROS,
+                              CHANNELS);
+        of.variance = MERAK_PARAM(m, merak_name(m, "%d.variance", i),
+                                  MERAK_ONES, CHANNELS);
+        x = merak_batchnorm(
+            m, x, MERAK_PARAM(m, merak_name(m, "%d.g", i), MERAK_ONES, CHANNELS),
+            MERAK_PARAM(m, merak_name(m, "%d.b", i), MERAK_ZEROS, CHANNELS),
+            1e-3f, &of);
+        x = merak_relu(m, x);
+    }
+    x = merak_pool(m, x, MERAK_POOL_MEAN, 2, &half);
+    x = merak_linear(m, x, WEIGHT("out", CLASSES, Y / 2, X / 2, CHANNELS), NULL,
+                     3);
+    merak_cross_entropy(m, x, merak_labels(m, "label", "b"));
+}
+
 /* Rows of an image, their mean, a mean of its columns. */
 static void means(struct merak_model *m, void *arg)
 {
@@ -350,6 +381,10 @@ static const struct row {
      {2, 2, 2, "1f1b", 1, 0},
      false,
      2},
+    {"batches, pp 2", batches, ONE, {1, 2, 1, "zb-h1", 0, 0}, true, 1},
+    {"batches, tp 2", batches, ONE, {2, 1, 1, "1f1b", 0, 0}, false, 1},
+    {"batches, cp 2", batches, ONE, {1, 1, 1, "1f1b", 0, 0}, false, 2},
+    {"batches, dp 2", batches, ONE, {1, 1, 2, "1f1b", 2, 0}, false, 1},
     {"means, pp 2", means, ONE, {1, 2, 1, "1f1b", 0, 0}, true, 1},
     {"means, tp 2", means, ONE, {2, 1, 1, "1f1b", 0, 0}, false, 1},
     {"means, cp 2", means, ONE, {1, 1, 1, "1f1b", 0, 0}, false, 2},
