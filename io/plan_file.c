@@ -11,7 +11,8 @@
  *               micro_batch, schedule, sub_pipeline, recompute, memory_bytes,
  *               zero1, sp, dtype, scatter, cut, drop, branches, tp_batch,
  *               expert_room, ep_form, cp_form, cp_order, fetch, grad_sum,
- *               tp_axes, dp_in, zero_home, offload, split}: struct merak_plan
+ *               tp_axes, dp_in, zero_home, offload, split,
+ *               tp_plan}: struct merak_plan
  *               as text; cp, ep and dp_in are present only if they are not 1,
  *               branches and those behind it if they are not the usual (older
  *               files have a flag for branches, gathered, which is still
@@ -147,6 +148,9 @@ json_t *merak_plan_object(const struct merak_plan *p)
             object, "split",
             json_string(merak_split_text(&p->split, "b", ",", split,
                                          sizeof(split))));
+    if (merak_tp_plan_any(&p->tp_plan))
+        bad |= json_object_set_new(object, "tp_plan",
+                                   json_string(p->tp_plan.text));
     if (p->stage != NULL)
         bad |= json_object_set_new(object, "meshes", merak_plan_meshes_json(p));
     if (bad == 0)
@@ -359,6 +363,19 @@ static void read_split(struct merak_plan_reader *r, const json_t *in,
         merak_plan_fail_field(r, "split", value, "layers, as in \"b4-27\"");
 }
 
+static void read_tp_plan(struct merak_plan_reader *r, const json_t *in,
+                         struct merak_plan *plan)
+{
+    const json_t *value = json_object_get(in, "tp_plan");
+    const char *text = json_string_value(value);
+
+    if (r->rc == MERAK_OK && value != NULL &&
+        (text == NULL ||
+         merak_tp_plan_parse(text, &plan->tp_plan, NULL) != MERAK_OK))
+        merak_plan_fail_field(r, "tp_plan", value,
+                              "patterns, as in \"*.up.weight:colwise\"");
+}
+
 static void read_plan(struct merak_plan_reader *r, const json_t *in,
                       bool unlike, struct merak_plan_file *file)
 {
@@ -383,6 +400,7 @@ static void read_plan(struct merak_plan_reader *r, const json_t *in,
     }
     halve(r, p);
     read_split(r, in, p);
+    read_tp_plan(r, in, p);
     merak_plan_read_cut(r, in, file);
     merak_plan_read_drop(r, in, file);
 }

@@ -70,7 +70,7 @@ const char *merak_plan_state_text(const struct merak_plan *plan);
 const char *merak_plan_dtype_text(const struct merak_plan *plan);
 /* "tp 2, pp 4, dp 1; 1f1b, 8 micro-batches of 1; ..", for users, with the
  * result of automatic recomputation.  Choices without effect are left out. */
-#define MERAK_PLAN_TEXT 512
+#define MERAK_PLAN_TEXT 768
 void merak_plan_describe(const struct merak_plan *plan, char *text,
                          size_t bytes);
 

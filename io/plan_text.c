@@ -189,7 +189,7 @@ void merak_plan_describe(const struct merak_plan *p, char *text, size_t bytes)
                                "the host's memory")};
     char schedule[64], samples[128] = "", layers[88], sp[48] = "", drops[80];
     char experts[80], shares[112], sums[80], grid[40] = "";
-    char factors[MERAK_FACTORS_TEXT];
+    char factors[MERAK_FACTORS_TEXT], styles[MERAK_TP_PLAN_TEXT + 16] = "";
     char order[MERAK_CHOICE_WORD + 8], recompute[MERAK_CHOICE_WORD];
     char word[MERAK_CHOICE_WORD], degrees[MERAK_DEGREES_TEXT];
     int width = p->sub_pipeline ? 2 : 1; /* micro-batches that run as one */
@@ -213,13 +213,15 @@ void merak_plan_describe(const struct merak_plan *p, char *text, size_t bytes)
     if (merak_split_any(&p->split))
         snprintf(samples, sizeof(samples), ", samples cut over tp in layers %s",
                  merak_split_text(&p->split, "", ", ", layers, sizeof(layers)));
+    if (merak_tp_plan_any(&p->tp_plan) && (p->tp > 1 || p->stage != NULL))
+        snprintf(styles, sizeof(styles), ", tp plan %s", p->tp_plan.text);
     if (p->tp_batch_percent > 0)
         snprintf(samples, sizeof(samples),
                  ", data parallelism over tp in %d %% of the model",
                  p->tp_batch_percent);
     snprintf(text, bytes,
              "%s; %s%d micro-batch%s of %zu%s; %s%s%s%s%s, "
-             "%s%s%s%s%s%s, recomputation %s%s%s",
+             "%s%s%s%s%s%s%s, recomputation %s%s%s",
              merak_plan_degrees_text(p, ", ", degrees), schedule, m,
              m == 1 ? "" : "es", p->micro_batch * (size_t)width,
              p->sub_pipeline ? " in halves that overlap each other's "
@@ -229,7 +231,7 @@ void merak_plan_describe(const struct merak_plan *p, char *text, size_t bytes)
              offloaded[p->offload], sums,
              p->stage != NULL ? "ranks by stage" : order,
              p->scatter > 0 ? ", stage boundaries scattered over tp" : "", grid,
-             sp, samples, experts,
+             sp, samples, styles, experts,
              merak_choice_word(&merak_choice[MERAK_CHOICE_RECOMPUTE],
                                (long)p->recompute, recompute),
              drops, merak_plan_branches_text(p));

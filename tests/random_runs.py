@@ -135,6 +135,8 @@ def draw_layout(r, experts, layers):
     maybe(r, p, .2, "--tp-batch", 50, 100)
     if "--tp-batch" not in p:
         maybe(r, p, .1, "--split", "b0", "w0,b1-%d" % (layers - 1))
+    maybe(r, p, .2, "--tp-plan", "*.mlp.*.weight:0", "*.attn.*:replicate",
+          "*proj.weight:colwise", "*norm*:replicate,*.mlp.*.weight:rowwise")
     return p, ranks
 
 

@@ -25,6 +25,7 @@ struct search {
     struct merak_signature *sig;
     struct merak_shard_costs *costs;
     uint8_t *samples; /* by forward node: enum merak_samples_rule */
+    enum merak_tp_style *style; /* by forward node, if tp_plan names some */
     struct merak_strategy *strategy; /* the cheapest so far */
     double cost;                     /* INFINITY: none yet */
 };
@@ -94,6 +95,15 @@ static enum merak_status mark_layers(const struct merak_graph *graph,
     return MERAK_OK;
 }
 
+static enum merak_status mark_styles(struct search *s, struct merak_error *err)
+{
+    s->style = calloc((size_t)s->graph->n_forward + 1, sizeof(*s->style));
+    if (s->style == NULL)
+        return merak_fail_nomem(err, sizeof(*s->style));
+    return merak_tp_plan_mark(&s->opt->tp_plan, s->graph, s->sig,
+                              &s->sharded->mesh, s->style, err);
+}
+
 /* First with the sequence never cut, unless SP_ON requires it; for SP_AUTO also
  * with the sequence free to be cut; then, if allowed, with samples, too. Layers
  * that are named leave only that open. */
@@ -101,6 +111,8 @@ static enum merak_status try_rules(struct search *s, struct merak_error *err)
 {
     struct merak_cut_rule rule = {.t = MERAK_T_NEVER,
                                   .cp = s->opt->cp_form,
+                                  .style = s->style,
+                                  .tp_plan = &s->opt->tp_plan,
                                   .deadline = s->opt->deadline};
     bool is_cut = s->opt->tp > 1, by_layer = merak_split_any(&s->opt->split);
     double whole;
@@ -382,6 +394,8 @@ static enum merak_status shard_over(const struct merak_graph *graph,
     if (rc != MERAK_OK)
         goto out;
     rc = merak_signatures(graph, &s.sig, err);
+    if (rc == MERAK_OK && merak_tp_plan_any(&opt->tp_plan))
+        rc = mark_styles(&s, err);
     if (rc == MERAK_OK)
         rc = merak_shard_check_cp(graph, s.sig, mesh, opt, err);
     if (rc == MERAK_OK)
@@ -406,6 +420,7 @@ static enum merak_status shard_over(const struct merak_graph *graph,
 out:
     merak_shard_costs_destroy(s.costs);
     free(s.sig);
+    free(s.style);
     free(s.samples);
     free(s.strategy);
     merak_sharded_destroy(s.sharded);

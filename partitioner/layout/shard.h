@@ -65,6 +65,7 @@
 #include "partitioner/graph/graph.h"
 #include "partitioner/layout/layout.h"
 #include "partitioner/layout/split.h"
+#include "partitioner/layout/tp_plan.h"
 
 #define MERAK_MAX_SHARED 2
 #define MERAK_CUT_NONE (-1)
@@ -131,6 +132,7 @@ struct merak_shard_options {
     struct merak_layer_split split; /* layers that it cuts by samples, all
                                        others by weights; none: as the
                                        percentage says */
+    struct merak_tp_plan tp_plan; /* parameters that it must cut so */
     bool halved; /* for errors: micro-batches are a sub-pipeline's halves */
     enum merak_branches branches;        /* not AUTO */
     const struct merak_cost_model *cost; /* NULL: the same for all machines and

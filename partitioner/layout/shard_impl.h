@@ -39,6 +39,9 @@ struct merak_cut_rule {
     enum merak_cp_form cp;
     const uint8_t *samples; /* by forward node: enum merak_samples_rule; NULL:
                                never */
+    const enum merak_tp_style *style; /* by forward node, of tp_plan; NULL: all
+                                         are free */
+    const struct merak_tp_plan *tp_plan;
     const struct merak_deadline *deadline; /* as in merak_shard_options */
 };
 

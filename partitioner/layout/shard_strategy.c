@@ -433,6 +433,20 @@ static int list_samples(const struct choice *c, size_t parts, int8_t *cuts)
     return 0;
 }
 
+/* Candidates of a node whose style was given: what that allows. */
+static int list_styled(const struct choice *c, enum merak_tp_style style,
+                       size_t parts, int8_t *cuts)
+{
+    int n = style == MERAK_TP_REPLICATE ? list_uncut(c, cuts) : 0;
+
+    for (int i = 0; i < c->sig->n_index; i++) {
+        if (is_cuttable(c, i, parts) &&
+            merak_tp_style_allows(c->node, c->sig, c->rule->tp_plan, style, i))
+            cuts[n++] = (int8_t)i;
+    }
+    return n;
+}
+
 /* Candidates on one axis, those without a cut first. */
 static int list_cuts(const struct choice *c, int axis, int8_t *cuts)
 {
@@ -445,6 +459,9 @@ static int list_cuts(const struct choice *c, int axis, int8_t *cuts)
         return list_sequence_cuts(c, axis, cuts);
     if (c->mesh->axis[axis].role == MERAK_AXIS_EXPERTS)
         return list_expert_cuts(c, parts, cuts);
+    if (c->rule->style != NULL &&
+        c->rule->style[c->node->id] != MERAK_TP_FREE)
+        return list_styled(c, c->rule->style[c->node->id], parts, cuts);
     if (samples_rule(c) == MERAK_SAMPLES_MUST)
         n = list_samples(c, parts, cuts);
     if (n > 0)

@@ -79,6 +79,14 @@ static enum merak_status set_split(void *target, const char *text,
     return merak_split_parse(text, &choices->split, err);
 }
 
+static enum merak_status set_tp_plan(void *target, const char *text,
+                                     struct merak_error *err)
+{
+    struct merak_choices *choices = target;
+
+    return merak_tp_plan_parse(text, &choices->tp_plan, err);
+}
+
 static enum merak_status set_stages(void *target, const char *text,
                                     struct merak_error *err)
 {
@@ -133,6 +141,9 @@ static enum merak_status set_stages(void *target, const char *text,
 #define STAGES_TEXT                                                           \
     "replicas x tensor ranks of each stage, 2x4,8x1, in place of tp, pp and " \
     "dp; a micro-batch is then that of all replicas together; or auto"
+#define TP_PLAN_TEXT                                                       \
+    "how tensor ranks cut parameters, PATTERN:colwise, :rowwise, "         \
+    ":replicate or a dim, :0, commas between (whatever is cheapest)"
 #define SPLIT_TEXT                                                          \
     "layers whose weights (w) or samples (b) are split over the tp group, " \
     "w0-3,b4-27 (w)"
@@ -340,6 +351,10 @@ const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
     [MERAK_CHOICE_SPLIT] = {
         .option = CALL(SPLIT, "split", set_split, "LIST", SPLIT_TEXT),
         .run = CALL(SPLIT, "split", set_split, "LIST", SPLIT_TEXT),
+        .kind = MERAK_OPTION_CALL, .is_told = true},
+    [MERAK_CHOICE_TP_PLAN] = {
+        .option = CALL(TP_PLAN, "tp-plan", set_tp_plan, "LIST", TP_PLAN_TEXT),
+        .run = CALL(TP_PLAN, "tp-plan", set_tp_plan, "LIST", TP_PLAN_TEXT),
         .kind = MERAK_OPTION_CALL, .is_told = true},
     [MERAK_CHOICE_EXPERT_ROOM] = {
         BOTH(EXPERT_ROOM, "expert-room", INT, expert_room,

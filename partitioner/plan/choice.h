@@ -43,6 +43,7 @@ enum merak_choice_id {
     MERAK_CHOICE_CUT,
     MERAK_CHOICE_TP_BATCH,
     MERAK_CHOICE_SPLIT,
+    MERAK_CHOICE_TP_PLAN,
     MERAK_CHOICE_EXPERT_ROOM,
     MERAK_CHOICE_EP_FORM,
     MERAK_CHOICE_BOUNDARY,
@@ -76,6 +77,7 @@ struct merak_choices {
     int tp_batch_percent, expert_room;
     enum merak_ep_form ep_form;
     struct merak_layer_split split; /* none: not given */
+    struct merak_tp_plan tp_plan;   /* likewise */
     enum merak_boundary boundary;
     enum merak_branches branches;
     bool given[MERAK_CHOICE_COUNT];

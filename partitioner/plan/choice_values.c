@@ -84,6 +84,8 @@ int merak_choice_compare(const struct merak_choice *choice,
 
     if (choice == &merak_choice[MERAK_CHOICE_SPLIT])
         return memcmp(&a->split, &b->split, sizeof(a->split));
+    if (choice == &merak_choice[MERAK_CHOICE_TP_PLAN])
+        return strcmp(a->tp_plan.text, b->tp_plan.text);
     if (!choice->in_plan)
         return 0;
     x = merak_choice_of(choice, a);
@@ -179,6 +181,8 @@ void merak_choices_of(const struct merak_plan *plan,
         choices->expert_room = MERAK_EXPERT_ROOM;
     choices->split = plan->split;
     choices->given[MERAK_CHOICE_SPLIT] = merak_split_any(&plan->split);
+    choices->tp_plan = plan->tp_plan;
+    choices->given[MERAK_CHOICE_TP_PLAN] = merak_tp_plan_any(&plan->tp_plan);
     choices->given[MERAK_CHOICE_CUT] = choices->list.cut != NULL;
     choices->given[MERAK_CHOICE_STAGES] = plan->stage != NULL;
     for (int i = MERAK_CHOICE_TP; i <= MERAK_CHOICE_DP; i++)
@@ -218,6 +222,7 @@ void merak_choices_take(const struct merak_choices *choices,
     if (!choices->given[MERAK_CHOICE_MICRO_BATCH])
         plan->micro_batch = merak_choices_least_samples(choices);
     plan->split = choices->split;
+    plan->tp_plan = choices->tp_plan;
     plan->stage = choices->list.stage;
     if (plan->stage != NULL) {
         plan->tp = plan->dp = 1;

@@ -254,6 +254,7 @@ struct merak_shard_options merak_plan_shards(const struct merak_plan *plan,
                                         .tp_batch_percent =
                                             plan->tp_batch_percent,
                                         .split = plan->split,
+                                        .tp_plan = plan->tp_plan,
                                         .halved = plan->sub_pipeline,
                                         .branches = plan->branches,
                                         .stages = plan->pp,

@@ -145,6 +145,7 @@ struct merak_plan {
                   samples: merak_shard_options */
     struct merak_layer_split split; /* layers whose samples they cut; none: as
                                  the percentage says */
+    struct merak_tp_plan tp_plan; /* parameters that they must cut so */
     enum merak_dtype dtype;
     enum merak_dtype grad_dtype; /* of gradients of parameters in bf16 */
     int threads; /* per rank */

@@ -291,6 +291,7 @@ static void rate_layouts(struct merak_search *s, const struct sizes *at,
         .tp_batch_percent =
             at->tp > 1 || at->ep == 1 ? pin->tp_batch_percent : 0,
         .split = pin->split,
+        .tp_plan = pin->tp_plan,
         .micro_batch = at->b,
         .branches = branches};
 

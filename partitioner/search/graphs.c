@@ -82,6 +82,7 @@ static bool same_options(const struct merak_shard_options *a,
            (a->shared == 0 || a->stages == b->stages) && a->sp == b->sp &&
            a->tp_batch_percent == b->tp_batch_percent &&
            merak_split_equal(&a->split, &b->split) &&
+           merak_tp_plan_equal(&a->tp_plan, &b->tp_plan) &&
            a->branches == b->branches && a->cost == b->cost;
 }
 

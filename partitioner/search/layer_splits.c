@@ -234,6 +234,7 @@ static void rate_splits(struct merak_search *s, const struct merak_plan *like,
                                 .cp = like->cp,
                                 .cp_form = like->cp_form,
                                 .tp_axes = like->tp_axes,
+                                .tp_plan = like->tp_plan,
                                 .sp = like->sp,
                                 .micro_batch = b,
                                 .branches = like->branches};

@@ -49,6 +49,7 @@ static bool rate_samples(struct merak_search *s, int tp, int percent)
                              .cp_form = pin->cp_form,
                              .cp_order = pin->cp_order,
                              .tp_axes = merak_search_axes(s),
+                             .tp_plan = pin->tp_plan,
                              .tp_batch_percent = percent,
                              .branches = MERAK_BRANCHES_DESCRIBED};
     double before = DBL_MAX;

@@ -35,6 +35,7 @@ static struct merak_plan key_of(const struct merak_unlike *u, int tp, size_t b)
             pin->expert_room > 0 ? pin->expert_room : MERAK_EXPERT_ROOM,
         .cp = 1,
         .cp_form = pin->cp_form,
+        .tp_plan = pin->tp_plan,
         .sp = pin->given[MERAK_CHOICE_SP] ? pin->sp : MERAK_SP_AUTO,
         .micro_batch = b,
         .branches = MERAK_BRANCHES_DESCRIBED};

@@ -209,6 +209,7 @@ static bool same_key(const struct merak_plan *a, const struct merak_plan *b)
            a->micro_batch == b->micro_batch &&
            a->tp_batch_percent == b->tp_batch_percent &&
            merak_split_equal(&a->split, &b->split) &&
+           merak_tp_plan_equal(&a->tp_plan, &b->tp_plan) &&
            a->branches == b->branches;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* runtime/plan/plan_changes.h - what a change of the request would do to a plan:
  * more nodes, memory, sequences, or faster links */
-#ifndef MERAK_RUNTIME_PLAN_PLAN_CHANGES_H
-#define MERAK_RUNTIME_PLAN_PLAN_CHANGES_H
+#ifndef MERAK_RUNTIME_PLAN_CHANGES_H
+#define MERAK_RUNTIME_PLAN_CHANGES_H
 
 #include "runtime/plan/advice.h"
 

@@ -124,7 +124,7 @@ static void note_choices(const struct plan_emitted *e, struct plan_notes *n)
             continue;
         if (is_given(e, (enum merak_choice_id)i))
             plan_lose(n, "cannot express: %s %s; emitted %s", c->option.name,
-                      want, get);
+                      want, get[0] != '\0' ? get : "nothing");
         else
             plan_hint(n, "%s %s instead of the plan's %s", c->option.name, get,
                       want);
@@ -143,6 +143,10 @@ static void note_lists(const struct plan_emitted *e, struct plan_notes *n)
 
     if (p->stage != NULL)
         plan_lose(n, "cannot express: stages of unlike ranks");
+    if (merak_tp_plan_any(&p->tp_plan))
+        plan_lose(n, "cannot express: --tp-plan %s: %s cuts weights as its "
+                  "layers do",
+                  p->tp_plan.text, n->trainer->name);
     if (!alike || all != e->plan->recompute) {
         merak_choice_word(&merak_choice[MERAK_CHOICE_RECOMPUTE],
                           (long)e->plan->recompute, word);

@@ -93,6 +93,8 @@ enum merak_status plan_model_seq(struct plan_model *model,
         model->letter = merak_graph_sequence_letter(graph);
         model->arrays = merak_graph_input(graph, MERAK_INPUT_NAMED) >= 0;
         rc = merak_graph_check_seq(graph, opt->seq, err);
+        if (rc == MERAK_OK)
+            rc = merak_tp_plan_check(&opt->choice.tp_plan, graph, err);
     }
     merak_model_destroy(described);
     return rc;

@@ -34,7 +34,8 @@ enum merak_status plan_model_open(const struct plan_options *opt,
 /* The contents of config.json; NULL for a program's own model. */
 const struct merak_hf_config *plan_model_config(const struct plan_model *model);
 /* *seq_p: tokens of a sequence, from the options or the model.  Describes it;
- * MERAK_ERR_CONFIG if --seq is given and the model has no sequences. */
+ * MERAK_ERR_CONFIG if --seq is given and the model has no sequences, or
+ * --tp-plan for parameters that it has not. */
 enum merak_status plan_model_seq(struct plan_model *model,
                                  const struct plan_options *opt, size_t *seq_p,
                                  struct merak_error *err) MERAK_CHECKED;

@@ -33,6 +33,7 @@ static inline struct merak_plan_file plan_sample(void)
                                              .sp = MERAK_SP_ON,
                                              .tp_batch_percent = 75,
                                              .split = {{0x6}},
+                                             .tp_plan = {"a.*:0+b:rowwise"},
                                              .ep = 1,
                                              .expert_room = MERAK_EXPERT_ROOM,
                                              .dtype = MERAK_BF16,

@@ -262,6 +262,31 @@ static void layers_agree_however_they_are_split(void **state)
     }
 }
 
+/* Parameters that are named are cut so, and what is computed stays. */
+static void named_parameters_agree_to_rounding(void **state)
+{
+    static const struct {
+        struct parity_variant v;
+        const char *told;
+    } rows[] = {
+        {{2, 1, 2, "1f1b", 1, MERAK_SP_AUTO}, "*.qkv.*:replicate,h.?.proj.w:replicate"},
+        {{2, 2, 1, "zb-h1", 0, MERAK_SP_OFF},
+         "*.fc.w:rowwise,*.out.w:colwise,h.1.proj.w:0"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        const struct parity_variant one = {1,      1, rows[i].v.dp,
+                                           "1f1b", 0, MERAK_SP_OFF};
+        struct merak_plan want = parity_plan(&one);
+        struct merak_plan got = parity_plan(&rows[i].v);
+
+        assert_int_equal(merak_tp_plan_parse(rows[i].told, &got.tp_plan, NULL),
+                         MERAK_OK);
+        parity_plans(&parity_gpt, &want, &got, false);
+    }
+}
+
 /* Tensor ranks as a grid, which may cut weights on both sides: packed heads,
  * grouped ones, and fewer of them than an axis has ranks. */
 static void grids_agree_to_rounding(void **state)
@@ -307,6 +332,7 @@ int main(void)
         cmocka_unit_test(scattered_boundaries_change_no_bit),
         cmocka_unit_test(shared_blocks_agree_to_rounding),
         cmocka_unit_test(layers_agree_however_they_are_split),
+        cmocka_unit_test(named_parameters_agree_to_rounding),
         cmocka_unit_test(grids_agree_to_rounding),
     };
 

@@ -253,7 +253,8 @@ static void a_plan_is_its_choices(void **state)
                                     .branches = MERAK_BRANCHES_BLOCKS,
                                     .sp = MERAK_SP_ON,
                                     .tp_batch_percent = 75,
-                                    .split = {{0x6}}};
+                                    .split = {{0x6}},
+                                    .tp_plan = {"a.*:0+b:rowwise"}};
     struct merak_plan back = {.tp = 0}, none = {.tp = 0};
     struct merak_choices choices;
     char *line = merak_choices_line(&plan);
@@ -264,7 +265,8 @@ static void a_plan_is_its_choices(void **state)
               "cp-order=head-tail,tp-axes=2,"
               "micro-batch=8,schedule=interleaved,chunks=2,"
               "sub-pipeline=yes,zero=0,order=tp-pp-dp,sp=on,"
-              "recompute=selective,tp-batch=75,split=b1-2,expert-room=150,boundary=whole,"
+              "recompute=selective,tp-batch=75,split=b1-2,"
+              "tp-plan=a.*:0+b:rowwise,expert-room=150,boundary=whole,"
               "branches=blocks");
     free(line);
     merak_choices_of(&plan, &choices);

@@ -43,6 +43,7 @@ static void saved_plans_are_read_back(void **state)
     assert_int_equal(p->cp_order, MERAK_CP_CONTIGUOUS);
     assert_int_equal(p->tp_axes, 2);
     assert_int_equal(p->split.samples[0], 0x6);
+    assert_string_equal(p->tp_plan.text, "a.*:0+b:rowwise");
     assert_int_equal(p->chunks, 2);
     assert_int_equal(p->microbatches, 8);
     assert_int_equal(p->micro_batch, 4);
