@@ -12,7 +12,7 @@
  *               zero1, sp, dtype, scatter, cut, drop, branches, tp_batch,
  *               expert_room, ep_form, cp_form, cp_order, fetch, grad_sum,
  *               tp_axes, dp_in, zero_home, offload, split,
- *               tp_plan}: struct merak_plan
+ *               tp_plan, lossy_hops}: struct merak_plan
  *               as text; cp, ep and dp_in are present only if they are not 1,
  *               branches and those behind it if they are not the usual (older
  *               files have a flag for branches, gathered, which is still
@@ -129,7 +129,7 @@ json_t *merak_plan_object(const struct merak_plan *p)
         "tp_batch",     "expert_room"};
     int parts = merak_plan_parts(p), bad = 0;
     json_t *object = json_object();
-    char split[MERAK_SPLIT_TEXT];
+    char split[MERAK_SPLIT_TEXT], hops[MERAK_LOSSY_TEXT];
 
     for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++)
         bad |= json_object_set_new(object, keys[i], json_null());
@@ -151,6 +151,10 @@ json_t *merak_plan_object(const struct merak_plan *p)
     if (merak_tp_plan_any(&p->tp_plan))
         bad |= json_object_set_new(object, "tp_plan",
                                    json_string(p->tp_plan.text));
+    if (merak_lossy_any(&p->lossy))
+        bad |= json_object_set_new(
+            object, "lossy_hops",
+            json_string(merak_lossy_text(&p->lossy, ",", hops, sizeof(hops))));
     if (p->stage != NULL)
         bad |= json_object_set_new(object, "meshes", merak_plan_meshes_json(p));
     if (bad == 0)
@@ -376,6 +380,18 @@ static void read_tp_plan(struct merak_plan_reader *r, const json_t *in,
                               "patterns, as in \"*.up.weight:colwise\"");
 }
 
+static void read_lossy(struct merak_plan_reader *r, const json_t *in,
+                      struct merak_plan *plan)
+{
+    const json_t *value = json_object_get(in, "lossy_hops");
+    const char *text = json_string_value(value);
+
+    if (r->rc == MERAK_OK && value != NULL &&
+        (text == NULL || merak_lossy_parse(text, &plan->lossy, NULL) != MERAK_OK))
+        merak_plan_fail_field(r, "lossy_hops", value,
+                              "ratios behind stages, as in \"1:8,2:4\"");
+}
+
 static void read_plan(struct merak_plan_reader *r, const json_t *in,
                       bool unlike, struct merak_plan_file *file)
 {
@@ -393,6 +409,7 @@ static void read_plan(struct merak_plan_reader *r, const json_t *in,
     if (r->rc == MERAK_OK && json_object_get(in, "scatter") != NULL)
         p->scatter = (int)merak_plan_read_integer(r, in, "scatter", 0, most);
     p->threads = 1;
+    read_lossy(r, in, p);
     if (r->rc == MERAK_OK) {
         r->rc = merak_plan_check_degrees(p, r->err);
         if (r->rc != MERAK_OK)

@@ -169,11 +169,14 @@ static enum merak_status cut_evenly(struct merak_assembly *a,
 }
 
 static enum merak_status cut(struct merak_assembly *a,
+                             const struct merak_graph *graph,
                              const struct merak_assembly_options *opt,
                              struct merak_error *err)
 {
     const struct merak_cost_model *cost =
-        opt->program != NULL ? opt->program->cost : NULL;
+        opt->program != NULL && opt->program->cost != NULL
+            ? opt->program->cost
+            : merak_cost_default();
     int parts = merak_plan_parts(&a->plan);
     enum merak_status rc =
         a->plan.stage != NULL
@@ -182,9 +185,11 @@ static enum merak_status cut(struct merak_assembly *a,
             ? merak_stages_at(a->sharded, a->plan.cut, parts, &a->stages, err)
             : cut_evenly(a, opt->program, err);
 
+    if (rc == MERAK_OK && merak_lossy_any(&a->plan.lossy))
+        rc = merak_assembly_pack(a, graph, cost, err);
     if (rc == MERAK_OK && opt->choose_boundary)
         a->plan.scatter = merak_boundary_choose(
-            opt->boundary, cost != NULL ? cost : merak_cost_default(), &a->plan,
+            opt->boundary, cost, &a->plan,
             merak_boundary_bytes(a->sharded, a->stages));
     return rc;
 }
@@ -201,7 +206,7 @@ enum merak_status merak_assemble(struct merak_assembly *a,
         rc = a->plan.stage != NULL ? shard_stages(a, opt, err)
                                    : shard(a, graph, err);
     if (rc == MERAK_OK && last >= MERAK_ASSEMBLY_CUT && a->stages == NULL)
-        rc = cut(a, opt, err);
+        rc = cut(a, graph, opt, err);
     if (rc == MERAK_OK && last >= MERAK_ASSEMBLY_RECOMPUTED)
         rc = merak_recompute_choose(a->sharded, &a->plan, opt->stage,
                                     opt->program, a->stages, err);
@@ -212,6 +217,7 @@ void merak_assembly_fini(struct merak_assembly *a)
 {
     merak_stages_destroy(a->stages);
     merak_sharded_destroy(a->own);
+    merak_graph_destroy(a->packed);
 }
 
 /* From the graph to recomputation; p owns the results. */
@@ -238,6 +244,10 @@ static enum merak_status assemble(struct merak_planned *p,
     rc = merak_assemble(&a, p->graph, &ao, MERAK_ASSEMBLY_RECOMPUTED, err);
     p->sharded = a.own;
     p->stages = a.stages;
+    p->plan.lossy = a.plan.lossy;
+    p->packed = a.packed;
+    if (p->packed != NULL)
+        p->graph = p->packed;
     return rc;
 }
 
@@ -359,6 +369,7 @@ void merak_planned_destroy(struct merak_planned *planned)
     free(planned->program);
     merak_stages_destroy(planned->stages);
     merak_sharded_destroy(planned->sharded);
+    merak_graph_destroy(planned->packed);
     merak_models_fini(&planned->models);
     free(planned);
 }

@@ -28,6 +28,8 @@ struct merak_assembly {
                                             as it is */
     struct merak_sharded *own;
     struct merak_stages *stages;
+    struct merak_graph *packed; /* the model's with hops in part, which `own` is
+                                   of then; or NULL */
     const struct merak_deadline *deadline; /* of layouts; or NULL */
 };
 
@@ -44,8 +46,9 @@ struct merak_assembly_options {
 /*
  * Continue from the phase reached so far up to `last`.
  *
- *   graph  the model's; not read if the assembly is sharded already, or if
- *          stages are unlike: then the first phase also chooses the parts
+ *   graph  the model's; not read if the assembly is sharded already, unless
+ *          hops are sent in part and it is cut now, or if stages are unlike:
+ *          then the first phase also chooses the parts
  *
  * MERAK_ERR_CONFIG if the plan does not fit the model.  merak_assembly_fini()
  * frees the results, also after a failure.
@@ -57,6 +60,14 @@ enum merak_status merak_assemble(struct merak_assembly *assembly,
                                  struct merak_error *err) MERAK_CHECKED;
 void merak_assembly_fini(struct merak_assembly *assembly);
 
+/* Of an assembly that is cut: pack what goes over the hops that are not whole,
+ * shard the model again, and cut it at the same places.  Ratios that are to be
+ * found are then in the plan; `sharded` is `own`.  merak_assemble() calls it. */
+enum merak_status merak_assembly_pack(struct merak_assembly *assembly,
+                                      const struct merak_graph *graph,
+                                      const struct merak_cost_model *cost,
+                                      struct merak_error *err) MERAK_CHECKED;
+
 /* --- all of it, from a description -----------------------------------------
  */
 
@@ -64,6 +75,7 @@ struct merak_planned {
     struct merak_plan plan;
     struct merak_models models;
     struct merak_graph *graph; /* the model's, as the first stage has it */
+    struct merak_graph *packed; /* the same if hops are sent in part, or NULL */
     struct merak_sharded *sharded;
     struct merak_stages *stages;
     struct merak_program **program;

@@ -87,6 +87,14 @@ static enum merak_status set_tp_plan(void *target, const char *text,
     return merak_tp_plan_parse(text, &choices->tp_plan, err);
 }
 
+static enum merak_status set_lossy(void *target, const char *text,
+                                   struct merak_error *err)
+{
+    struct merak_choices *choices = target;
+
+    return merak_lossy_parse(text, &choices->lossy, err);
+}
+
 static enum merak_status set_stages(void *target, const char *text,
                                     struct merak_error *err)
 {
@@ -150,6 +158,11 @@ static enum merak_status set_stages(void *target, const char *text,
 #define TP_BATCH_TEXT                                                    \
     "percent of the model, from its end, that may use data parallelism " \
     "inside the tp group instead of split weights (0)"
+
+#define LOSSY_TEXT                                                            \
+    "ratios at which hops between stages are sent as their largest elements, " \
+    "for all, 8, for those behind stages, 1:8,2:4, or auto:8 by what hops "    \
+    "take; another model than with whole ones (none)"
 
 #define ROOM_TEXT                                                           \
     "rows that experts of a rank keep for gradients if --ep cuts them, in " \
@@ -374,6 +387,10 @@ const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
              "activations replicated across tp, sent to the next stage: whole "
              "by each rank, or scattered and gathered there (auto: by links)",
              .words = "auto|whole|scatter")},
+    [MERAK_CHOICE_LOSSY_HOPS] = {
+        .option = CALL(LOSSY_HOPS, "lossy-hops", set_lossy, "LIST", LOSSY_TEXT),
+        .run = CALL(LOSSY_HOPS, "lossy-hops", set_lossy, "LIST", LOSSY_TEXT),
+        .kind = MERAK_OPTION_CALL, .is_told = true},
     [MERAK_CHOICE_BRANCHES] = {
         BOTH(BRANCHES, "branches", WORD, branches,
              "order of nodes, where the model is not a chain: described, "

@@ -47,6 +47,7 @@ enum merak_choice_id {
     MERAK_CHOICE_EXPERT_ROOM,
     MERAK_CHOICE_EP_FORM,
     MERAK_CHOICE_BOUNDARY,
+    MERAK_CHOICE_LOSSY_HOPS,
     MERAK_CHOICE_BRANCHES,
     MERAK_CHOICE_COUNT
 };
@@ -78,6 +79,7 @@ struct merak_choices {
     enum merak_ep_form ep_form;
     struct merak_layer_split split; /* none: not given */
     struct merak_tp_plan tp_plan;   /* likewise */
+    struct merak_lossy lossy;         /* likewise */
     enum merak_boundary boundary;
     enum merak_branches branches;
     bool given[MERAK_CHOICE_COUNT];
@@ -217,7 +219,8 @@ enum merak_status merak_choices_settle(struct merak_choices *choices,
                                        struct merak_error *err) MERAK_CHECKED;
 /* Check a list of stages.  Equal ones are made tp, pp and dp, with the
  * micro-batch of a replica; for others the micro-batch is that of all replicas
- * and, if it is not given, the least. */
+ * and, if it is not given, the least.  Then check that stages have the hops
+ * that are to be sent in part. */
 enum merak_status
 merak_choices_settle_stages(struct merak_choices *choices,
                             struct merak_error *err) MERAK_CHECKED;

@@ -53,8 +53,8 @@ static enum merak_status check_auto_stages(const struct merak_choices *choices,
     return MERAK_OK;
 }
 
-enum merak_status merak_choices_settle_stages(struct merak_choices *choices,
-                                              struct merak_error *err)
+static enum merak_status settle_list(struct merak_choices *choices,
+                                     struct merak_error *err)
 {
     const struct merak_stage_degrees *stage = choices->list.stage;
     struct merak_plan plan = {.micro_batch = choices->micro_batch};
@@ -95,6 +95,28 @@ enum merak_status merak_choices_settle_stages(struct merak_choices *choices,
     choices->list.stage = NULL;
     choices->list.n_stages = 0;
     return MERAK_OK;
+}
+
+/* Before any plan is made: are there such hops? */
+static enum merak_status check_lossy(const struct merak_choices *choices,
+                                     struct merak_error *err)
+{
+    struct merak_plan plan = {.tp = 1};
+
+    if (!merak_lossy_any(&choices->lossy))
+        return MERAK_OK;
+    merak_choices_take(choices, &plan);
+    if (choices->pp <= 0 && plan.stage == NULL) /* any number */
+        plan.pp = MERAK_LOSSY_HOPS + 1;
+    return merak_plan_check_lossy(&plan, err);
+}
+
+enum merak_status merak_choices_settle_stages(struct merak_choices *choices,
+                                              struct merak_error *err)
+{
+    enum merak_status rc = settle_list(choices, err);
+
+    return rc == MERAK_OK ? check_lossy(choices, err) : rc;
 }
 
 enum merak_status merak_choices_check_cp(const struct merak_choices *choices,

@@ -68,6 +68,8 @@ void merak_choice_text(const struct merak_choice *choice,
         merak_split_text(&choices->split, "b", "", text, bytes);
     else if (choice == &merak_choice[MERAK_CHOICE_TP_PLAN])
         snprintf(text, bytes, "%s", choices->tp_plan.text);
+    else if (choice == &merak_choice[MERAK_CHOICE_LOSSY_HOPS])
+        merak_lossy_text(&choices->lossy, "-", text, bytes);
     else if (choice == &merak_choice[MERAK_CHOICE_CUT] && list->cut != NULL)
         merak_cut_text(list->cut, list->n_cut, text, bytes);
     else if (choice == &merak_choice[MERAK_CHOICE_CUT])

@@ -86,6 +86,8 @@ int merak_choice_compare(const struct merak_choice *choice,
         return memcmp(&a->split, &b->split, sizeof(a->split));
     if (choice == &merak_choice[MERAK_CHOICE_TP_PLAN])
         return strcmp(a->tp_plan.text, b->tp_plan.text);
+    if (choice == &merak_choice[MERAK_CHOICE_LOSSY_HOPS])
+        return memcmp(&a->lossy, &b->lossy, sizeof(a->lossy));
     if (!choice->in_plan)
         return 0;
     x = merak_choice_of(choice, a);
@@ -183,6 +185,8 @@ void merak_choices_of(const struct merak_plan *plan,
     choices->given[MERAK_CHOICE_SPLIT] = merak_split_any(&plan->split);
     choices->tp_plan = plan->tp_plan;
     choices->given[MERAK_CHOICE_TP_PLAN] = merak_tp_plan_any(&plan->tp_plan);
+    choices->lossy = plan->lossy;
+    choices->given[MERAK_CHOICE_LOSSY_HOPS] = merak_lossy_any(&plan->lossy);
     choices->given[MERAK_CHOICE_CUT] = choices->list.cut != NULL;
     choices->given[MERAK_CHOICE_STAGES] = plan->stage != NULL;
     for (int i = MERAK_CHOICE_TP; i <= MERAK_CHOICE_DP; i++)
@@ -223,6 +227,7 @@ void merak_choices_take(const struct merak_choices *choices,
         plan->micro_batch = merak_choices_least_samples(choices);
     plan->split = choices->split;
     plan->tp_plan = choices->tp_plan;
+    plan->lossy = choices->lossy;
     plan->stage = choices->list.stage;
     if (plan->stage != NULL) {
         plan->tp = plan->dp = 1;

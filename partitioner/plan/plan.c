@@ -120,7 +120,9 @@ enum merak_status merak_plan_check_degrees(const struct merak_plan *plan,
             err, MERAK_ERR_CONFIG,
             "tp %d, pp %d, dp %d and %d micro-batches: each must be at least 1",
             plan->tp, plan->pp, plan->dp, plan->microbatches);
-    return check_ranks(plan, err);
+    if (check_ranks(plan, err) != MERAK_OK)
+        return MERAK_ERR_CONFIG;
+    return merak_plan_check_lossy(plan, err);
 }
 
 int merak_plan_dp_in(const struct merak_plan *plan, int stage)

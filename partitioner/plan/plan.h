@@ -9,6 +9,7 @@
 
 #include "base/degree_text.h"
 #include "partitioner/layout/shard.h"
+#include "partitioner/plan/lossy.h"
 #include "partitioner/plan/mesh.h"
 #include "partitioner/schedule/schedule.h"
 
@@ -146,6 +147,7 @@ struct merak_plan {
     struct merak_layer_split split; /* layers whose samples they cut; none: as
                                  the percentage says */
     struct merak_tp_plan tp_plan; /* parameters that they must cut so */
+    struct merak_lossy lossy; /* that are sent in part; none: all are whole */
     enum merak_dtype dtype;
     enum merak_dtype grad_dtype; /* of gradients of parameters in bf16 */
     int threads; /* per rank */
@@ -177,6 +179,13 @@ enum merak_status merak_plan_split_batch(struct merak_plan *plan,
 enum merak_status
 merak_plan_check_degrees(const struct merak_plan *plan,
                          struct merak_error *err) MERAK_CHECKED;
+/* MERAK_ERR_CONFIG, or MERAK_ERR_UNSUPPORTED, if it has no such hops, or cannot
+ * send them in part. */
+enum merak_status merak_plan_check_lossy(const struct merak_plan *plan,
+                                        struct merak_error *err) MERAK_CHECKED;
+/* The hop from a part to the next one; -1: both are the same stage's. */
+int merak_plan_lossy_hop(const struct merak_schedule *schedule,
+                   const struct merak_plan *plan, int part);
 /* MERAK_ERR_CONFIG, in terms of the options, if a model that computes in
  * `dtype` has no gradients in the other one. */
 enum merak_status merak_grad_dtype_check(enum merak_dtype dtype,

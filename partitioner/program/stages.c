@@ -1,15 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* stages.c - where a graph is cut into pipeline stages
  *
- * A cut is before a forward node.  It is crossed by the activations made
- * before and used at or after it, looking through converted copies (a
- * conversion belongs to its consumer).  Candidates are positions where fewer
- * values cross than before and after: in a transformer one, the residual
- * stream, so that stages are made of whole attention and MLP blocks; with a
- * second tower, or under a skip connection, that and what passes by.  If nodes
- * are ordered by blocks, candidates are the positions between blocks.  Among
- * them a dynamic program minimizes the longest stage (forward, backward and
- * sending its boundary), then the bytes that cross.
+ * Among the positions of cut_points.c a dynamic program minimizes the longest
+ * stage (forward, backward and sending its boundary), then the bytes that
+ * cross.
  *
  * Shared blocks, the vocabulary-parallel layers of all stages, are separate
  * parts, after the others, and take as long on every stage: only what lies
@@ -33,7 +27,7 @@ struct cutter {
     const struct merak_cost_model *cost;
     int n_stages;     /* parts without shared blocks */
     const double *speed; /* by part; NULL: all alike */
-    int *last_use;    /* by value: last forward node that uses it or a copy */
+    int *counted;     /* by value: whose parameters it is counted among */
     double *seconds;  /* by forward node: with its gradient nodes, prefix sum */
     double *flops;    /* by forward node: with its gradient nodes */
     struct merak_cut_point *cut; /* candidates, in order; [0] is the graph's
@@ -45,20 +39,6 @@ struct cutter {
 static bool is_shared(const struct merak_sharded *sharded, int node)
 {
     return sharded->n_shared > 0 && sharded->shared[node] > 0;
-}
-
-static void find_last_uses(struct cutter *c)
-{
-    for (int v = 0; v < c->graph->n_values; v++)
-        c->last_use[v] = -1;
-    for (int n = 0; n < c->graph->n_nodes; n++) {
-        const struct merak_node *node = c->graph->node[n];
-
-        if (node->phase != MERAK_PHASE_F || merak_node_is_convert(node))
-            continue;
-        for (int i = 0; i < node->n_in; i++)
-            c->last_use[merak_value_origin(c->graph, node->in[i])->id] = n;
-    }
 }
 
 /* A forward node's time includes that of all nodes that differentiate it. */
@@ -77,121 +57,6 @@ static void sum_costs(struct cutter *c)
             sum += c->flops[n] / c->cost->flops_per_s;
         c->seconds[n + 1] = sum;
     }
-}
-
-/* A cut before each forward node but the first, in order, from cut[1] on. */
-static void scan(struct cutter *c)
-{
-    const struct merak_graph *g = c->graph;
-    int alive = 0;
-    double bytes = 0;
-    bool any = false;
-
-    c->cut[0] = (struct merak_cut_point){.node = 0};
-    c->n_cuts = 1;
-    for (int n = 0; n < g->n_nodes; n++) {
-        const struct merak_node *node = g->node[n];
-
-        if (node->phase != MERAK_PHASE_F || merak_node_is_convert(node))
-            continue;
-        if (any)
-            c->cut[c->n_cuts++] = (struct merak_cut_point){
-                .node = n, .alive = alive, .bytes = bytes};
-        any = true;
-        for (int i = 0; i < node->n_out; i++) {
-            if (c->last_use[node->out[i]->id] > n) {
-                alive++;
-                bytes += (double)merak_value_bytes(node->out[i]);
-            }
-        }
-        for (int v = 0; v < node->n_in; v++) {
-            const struct merak_value *in = merak_value_origin(g, node->in[v]);
-            bool seen = false;
-
-            for (int u = 0; u < v; u++)
-                seen = seen || merak_value_origin(g, node->in[u]) == in;
-            if (!seen && in->producer >= 0 && c->last_use[in->id] == n) {
-                alive--;
-                bytes -= (double)merak_value_bytes(in);
-            }
-        }
-    }
-    c->cut[c->n_cuts++] = (struct merak_cut_point){.node = g->n_nodes};
-}
-
-/* Keep the positions, or rows of them, where fewer values cross than before
- * and after; at the ends of the graph one side is enough. */
-static void keep_least(struct cutter *c)
-{
-    int n = c->n_cuts, kept = 1;
-
-    for (int from = 1, to; from < n - 1; from = to) {
-        int alive = c->cut[from].alive;
-
-        for (to = from; to < n - 1 && c->cut[to].alive == alive; to++)
-            ;
-        if ((from > 1 && c->cut[from - 1].alive < alive) ||
-            (to < n - 1 && c->cut[to].alive < alive))
-            continue;
-        while (from < to)
-            c->cut[kept++] = c->cut[from++];
-    }
-    c->cut[kept++] = c->cut[n - 1];
-    c->n_cuts = kept;
-}
-
-/* Keep the positions between blocks, if nodes are ordered by blocks. */
-static void keep_between_blocks(struct cutter *c)
-{
-    const int *block = c->sharded->block;
-    int kept = 1, before = 0;
-
-    for (int i = 1; i < c->n_cuts - 1; i++) {
-        if (block[c->cut[i].node] != before)
-            c->cut[kept++] = c->cut[i];
-        before = block[c->cut[i].node];
-    }
-    c->cut[kept++] = c->cut[c->n_cuts - 1];
-    c->n_cuts = kept;
-}
-
-/* Keep positions before the loss: what its gradient is divided by are the
- * positions of a micro-batch, which stages of other replicas have more of, or
- * fewer. */
-static void keep_before_loss(struct cutter *c)
-{
-    const struct merak_graph *g = c->graph;
-    int loss = 0, kept = 1;
-
-    while (loss < g->n_nodes && !merak_node_is_of_loss(g->node[loss]))
-        loss++;
-    for (int i = 1; i < c->n_cuts - 1; i++) {
-        if (c->cut[i].node <= loss)
-            c->cut[kept++] = c->cut[i];
-    }
-    c->cut[kept++] = c->cut[c->n_cuts - 1];
-    c->n_cuts = kept;
-}
-
-/* Keep positions so that every part has something between the shared blocks. */
-static void keep_between_shared(struct cutter *c)
-{
-    const struct merak_graph *g = c->graph;
-    int first = g->n_nodes, last = -1, kept = 1;
-
-    for (int n = 0; n < g->n_nodes; n++) {
-        if (g->node[n]->phase != MERAK_PHASE_F ||
-            merak_node_is_convert(g->node[n]) || is_shared(c->sharded, n))
-            continue;
-        first = n < first ? n : first;
-        last = n;
-    }
-    for (int i = 1; i < c->n_cuts - 1; i++) {
-        if (c->cut[i].node > first && c->cut[i].node <= last)
-            c->cut[kept++] = c->cut[i];
-    }
-    c->cut[kept++] = c->cut[c->n_cuts - 1];
-    c->n_cuts = kept;
 }
 
 /* Seconds of a stage between two candidates: its nodes and its sends, the
@@ -356,6 +221,7 @@ static enum merak_status cutter_init(struct cutter *c,
     const struct merak_graph *graph = sharded->graph;
     size_t nodes = (size_t)graph->n_nodes + 2;
     size_t values = (size_t)graph->n_values + 1;
+    enum merak_status rc;
 
     if (n < 1)
         return merak_fail(err, MERAK_ERR_PARAM, "%d stages: at least 1", n);
@@ -364,24 +230,17 @@ static enum merak_status cutter_init(struct cutter *c,
                          .cost = cost != NULL ? cost : merak_cost_default(),
                          .speed = speed,
                          .n_stages = n};
-    c->last_use = calloc(values, sizeof(*c->last_use));
+    c->counted = calloc(values, sizeof(*c->counted));
     c->seconds = calloc(nodes, sizeof(*c->seconds));
     c->flops = calloc(nodes, sizeof(*c->flops));
     c->cut = calloc(nodes, sizeof(*c->cut));
-    if (c->last_use == NULL || c->seconds == NULL || c->flops == NULL ||
+    if (c->counted == NULL || c->seconds == NULL || c->flops == NULL ||
         c->cut == NULL)
         return merak_fail_nomem(err, nodes * sizeof(*c->cut));
-    find_last_uses(c);
     sum_costs(c);
-    scan(c);
-    if (sharded->block != NULL)
-        keep_between_blocks(c);
-    else
-        keep_least(c);
-    if (sharded->n_shared > 0)
-        keep_between_shared(c);
-    if (speed != NULL)
-        keep_before_loss(c);
+    rc = merak_cut_points_find(sharded, speed != NULL, c->cut, &c->n_cuts, err);
+    if (rc != MERAK_OK)
+        return rc;
     if (c->n_cuts - 2 < n - 1)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "the model has %d cut points, %d stages need %d; use "
@@ -392,7 +251,7 @@ static enum merak_status cutter_init(struct cutter *c,
 
 static void cutter_fini(struct cutter *c)
 {
-    free(c->last_use);
+    free(c->counted);
     free(c->seconds);
     free(c->flops);
     free(c->cut);
@@ -428,8 +287,7 @@ static void count_work(const struct cutter *c, struct merak_stages *stages)
 
     for (int i = 0; i < graph->n_nodes; i++)
         stages->flops[stages->of_node[i]] += c->flops[i];
-    memset(c->last_use, 0, (size_t)graph->n_values * sizeof(*c->last_use));
-    count_params(c, stages, c->last_use);
+    count_params(c, stages, c->counted);
 }
 
 /* Stages from bounds among the candidates. */

@@ -45,6 +45,14 @@ struct merak_cut_point {
     int alive;    /* values that cross */
     double bytes; /* of them, global sizes */
 };
+/* Into cut, with room for one more than nodes: the graph's start, the cut
+ * points in order, and its end; *n_p is how many these are.  before_loss: leave
+ * out those within the loss, whose gradient is divided by the positions of a
+ * micro-batch, which stages of other replicas have more of, or fewer. */
+enum merak_status merak_cut_points_find(const struct merak_sharded *sharded,
+                                        bool before_loss,
+                                        struct merak_cut_point *cut, int *n_p,
+                                        struct merak_error *err) MERAK_CHECKED;
 /* The cut points in order: place[0] is the graph's start, then n cut points
  * follow, and place[n + 1] is its end.  The caller frees *place_p. */
 enum merak_status merak_stages_list(const struct merak_sharded *sharded,

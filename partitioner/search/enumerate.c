@@ -29,6 +29,13 @@ static enum merak_recompute recompute_of(const struct merak_search *s)
                                                     : MERAK_RECOMPUTE_AUTO;
 }
 
+/* Have so many stages the hops that are to be sent in part? */
+static bool has_hops(const struct merak_choices *pin, int pp)
+{
+    return !merak_lossy_any(&pin->lossy) ||
+           (pp > 1 && merak_lossy_last(&pin->lossy) < pp);
+}
+
 bool merak_search_start(struct merak_search *s, const struct merak_table *table,
                         int pp, struct merak_candidate *cand)
 {
@@ -42,7 +49,7 @@ bool merak_search_start(struct merak_search *s, const struct merak_table *table,
         s->in->global_batch % (pass * (size_t)table->width) != 0 ||
         (pin->pp != 0 && pin->pp != pp) ||
         merak_given_parts(&pin->list) % pp != 0 ||
-        (pin->dp != 0 && pin->dp != rest / pp))
+        (pin->dp != 0 && pin->dp != rest / pp) || !has_hops(pin, pp))
         return false;
     cand->plan = table->plan;
     cand->plan.pp = pp;
@@ -50,6 +57,7 @@ bool merak_search_start(struct merak_search *s, const struct merak_table *table,
     cand->plan.chunks = 1;
     cand->plan.sub_pipeline = table->width > 1;
     cand->plan.recompute = recompute_of(s);
+    cand->plan.lossy = pin->lossy;
     cand->plan.fetch = s->in->pin.fetch;
     cand->plan.offload = s->in->pin.offload;
     cand->plan.microbatches = (int)(s->in->global_batch / pass);

@@ -35,6 +35,7 @@ void merak_built_fini(struct merak_built *b)
         merak_program_destroy(b->program[s]);
     free(b->program);
     merak_stages_destroy(b->stages);
+    merak_sharded_destroy(b->own);
 }
 
 enum merak_status merak_built_init(struct merak_built *b,
@@ -46,6 +47,7 @@ enum merak_status merak_built_init(struct merak_built *b,
     size_t pp = (size_t)cand->plan.pp;
     size_t parts = (size_t)merak_plan_parts(&cand->plan);
     const struct merak_assembly_options ao = {.program = &b->opt};
+    struct merak_graph *graph = NULL;
     int *place;
     enum merak_status rc;
 
@@ -65,13 +67,20 @@ enum merak_status merak_built_init(struct merak_built *b,
     if (rc == MERAK_OK)
         rc = merak_graphs_shard(s->graphs, &cand->plan, deadline, &b->sharded,
                                 err);
+    if (rc == MERAK_OK && merak_lossy_any(&cand->plan.lossy))
+        rc = merak_graphs_describe(s->graphs, &cand->plan, &graph, err);
     if (rc == MERAK_OK) {
         struct merak_assembly assembly = {.plan = cand->plan,
-                                          .sharded = b->sharded};
+                                          .sharded = b->sharded,
+                                          .deadline = deadline};
 
         assembly.plan.cut = place;
-        rc = merak_assemble(&assembly, NULL, &ao, MERAK_ASSEMBLY_CUT, err);
+        rc = merak_assemble(&assembly, graph, &ao, MERAK_ASSEMBLY_CUT, err);
         b->stages = assembly.stages;
+        b->own = assembly.own;
+        b->sharded = assembly.sharded;
+        b->plan.lossy = assembly.plan.lossy;
+        merak_graph_destroy(assembly.packed);
     }
     if (rc == MERAK_OK)
         memcpy(b->stages->drop, cand->drop, parts * sizeof(*cand->drop));

@@ -12,6 +12,7 @@ struct merak_built {
     const struct merak_search *search;
     struct merak_program_options opt;
     const struct merak_sharded *sharded; /* from merak_graphs_shard() */
+    struct merak_sharded *own; /* `sharded`, if hops are sent in part; or NULL */
     struct merak_stages *stages;
     const struct merak_schedule *schedule;
     struct merak_plan plan;

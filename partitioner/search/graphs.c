@@ -130,6 +130,16 @@ static enum merak_status find_graph(struct merak_graphs *graphs,
                              err);
 }
 
+enum merak_status merak_graphs_describe(struct merak_graphs *graphs,
+                                        const struct merak_plan *plan,
+                                        struct merak_graph **graph_p,
+                                        struct merak_error *err)
+{
+    const struct merak_expert_form form = merak_plan_experts(plan);
+
+    return find_graph(graphs, plan->micro_batch, &form, graph_p, err);
+}
+
 /* Experts of one rank. */
 static const struct merak_expert_form undivided;
 

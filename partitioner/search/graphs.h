@@ -42,6 +42,12 @@ enum merak_status merak_graphs_shard(struct merak_graphs *graphs,
                                      const struct merak_deadline *deadline,
                                      const struct merak_sharded **sharded_p,
                                      struct merak_error *err) MERAK_CHECKED;
+/* The model's graph, as it is described for a plan; lives as long as `graphs`.
+ */
+enum merak_status merak_graphs_describe(struct merak_graphs *graphs,
+                                        const struct merak_plan *plan,
+                                        struct merak_graph **graph_p,
+                                        struct merak_error *err) MERAK_CHECKED;
 /* Add what was sharded so far to the tally. */
 void merak_graphs_count(const struct merak_graphs *graphs,
                         struct merak_search_tally *tally);

@@ -238,19 +238,39 @@ struct crossing {
     double up, down, up_gather, down_gather, up_lost, down_lost;
 };
 
+/* The share of the bytes of a value that a hop moves: up with a bit for the
+ * place of each element. */
+static double sent_share(const struct merak_rater *r, int from, int to, bool up)
+{
+    const struct merak_lossy *lossy = &r->plan->lossy;
+    int ratio = merak_lossy_ratio(lossy, merak_lossy_hop_between(from, to));
+    double bits = 8 * (double)merak_dtype_bytes(r->plan->dtype);
+
+    ratio = ratio > 0 ? ratio : lossy->most; /* to be found: the most */
+    if (ratio == 0 || from == to)
+        return 1;
+    return 1.0 / ratio + (up ? 1 / bits : 0);
+}
+
 static struct crossing crossing_of(const struct merak_rater *r, int part)
 {
     const int *stage_of = r->lists->stage_of;
     const struct merak_segment *seg = &r->table->segment[r->range[part].from];
     int level = level_of(r, stage_of[part - 1], stage_of[part]);
+    double up = sent_share(r, stage_of[part - 1], stage_of[part], true);
+    double down = sent_share(r, stage_of[part - 1], stage_of[part], false);
     struct crossing c = {0};
 
-    c.up = cross_s(r, seg->up_bytes, seg->up_part, level, &c.up_gather);
-    c.down = cross_s(r, seg->down_bytes, seg->down_part, level, &c.down_gather);
+    c.up = cross_s(r, up * seg->up_bytes, up * seg->up_part, level,
+                   &c.up_gather);
+    c.down = cross_s(r, down * seg->down_bytes, down * seg->down_part, level,
+                     &c.down_gather);
     if (stage_of[part - 1] == stage_of[part])
         return c;
-    c.up_lost = crossing_loss_s(r, seg->up_bytes, seg->up_part, level);
-    c.down_lost = crossing_loss_s(r, seg->down_bytes, seg->down_part, level);
+    c.up_lost =
+        crossing_loss_s(r, up * seg->up_bytes, up * seg->up_part, level);
+    c.down_lost =
+        crossing_loss_s(r, down * seg->down_bytes, down * seg->down_part, level);
     return c;
 }
 

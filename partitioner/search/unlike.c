@@ -59,6 +59,7 @@ static bool is_free(const struct merak_search_input *in)
         pin->ep > 1 || pin->chunks > 1 || pin->sub_pipeline ||
         pin->given[MERAK_CHOICE_ORDER] || pin->list.cut != NULL ||
         pin->list.drop != NULL || in->insists_direct ||
+        merak_lossy_any(&pin->lossy) ||
         (pin->given[MERAK_CHOICE_BRANCHES] &&
          pin->branches != MERAK_BRANCHES_DESCRIBED &&
          pin->branches != MERAK_BRANCHES_AUTO))

@@ -32,9 +32,9 @@
 
 /* In the order of the help. */
 #define CHOICES(first, last) MERAK_CHOICE_ROWS(option, first, last, AT(choice))
-#define CHOICE_ROWS                                                        \
-    CHOICES(TP, SUB_PIPELINE), CHOICES(RECOMPUTE, RECOMPUTE),              \
-        CHOICES(ZERO, SP), CHOICES(TP_BATCH, BOUNDARY), CHOICES(CUT, CUT), \
+#define CHOICE_ROWS                                                          \
+    CHOICES(TP, SUB_PIPELINE), CHOICES(RECOMPUTE, RECOMPUTE),                \
+        CHOICES(ZERO, SP), CHOICES(TP_BATCH, LOSSY_HOPS), CHOICES(CUT, CUT), \
         CHOICES(BRANCHES, COUNT - 1)
 
 static const struct merak_option choice_rows[] = {CHOICE_ROWS};

@@ -21,7 +21,8 @@
 bool merak_node_order_is_open(const struct merak_trainer *t)
 {
     return t->chosen == NULL && t->opt.choice.branches == MERAK_BRANCHES_AUTO &&
-           t->plan.pp > 1 && t->sharded->branches;
+           t->plan.pp > 1 && t->sharded->branches &&
+           !merak_lossy_any(&t->plan.lossy); /* which is as described */
 }
 
 /* Everything except the cuts is pinned. */

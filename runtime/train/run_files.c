@@ -66,11 +66,14 @@ static struct merak_train_options in_effect(const struct merak_trainer *t)
 /* Choices that are lists. */
 static void save_lists(const struct merak_plan *p, FILE *out)
 {
-    char split[MERAK_SPLIT_TEXT];
+    char split[MERAK_SPLIT_TEXT], hops[MERAK_LOSSY_TEXT];
 
     if (merak_split_any(&p->split))
         fprintf(out, "split = \"%s\"\n",
                 merak_split_text(&p->split, "b", ",", split, sizeof(split)));
+    if (merak_lossy_any(&p->lossy))
+        fprintf(out, "lossy-hops = \"%s\"\n",
+                merak_lossy_text(&p->lossy, ",", hops, sizeof(hops)));
     if (p->stage == NULL)
         return;
     fputs("stages = \"", out);

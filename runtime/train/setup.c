@@ -196,14 +196,22 @@ static enum merak_status cut_model(struct merak_trainer *t,
                                          .choose_boundary = t->chosen == NULL,
                                          .boundary = t->opt.choice.boundary};
     struct merak_assembly a = {.plan = t->plan, .sharded = t->sharded};
+    struct merak_graph *graph;
     int tp_index, dp_index;
-    enum merak_status rc;
+    enum merak_status rc = merak_model_graph(t->model, &graph, err);
 
+    if (rc != MERAK_OK)
+        return rc;
     merak_plan_coords(&t->plan, t->ranks.logical, &tp_index, &dp_index,
                       &opt.stage);
-    rc = merak_assemble(&a, NULL, &opt, MERAK_ASSEMBLY_RECOMPUTED, err);
+    rc = merak_assemble(&a, graph, &opt, MERAK_ASSEMBLY_RECOMPUTED, err);
     t->stages = a.stages;
     t->plan = a.plan;
+    if (a.own != NULL) { /* of packed hops */
+        merak_sharded_destroy(t->sharded);
+        t->sharded = a.own;
+    }
+    merak_graph_destroy(a.packed);
     return rc;
 }
 
@@ -275,7 +283,9 @@ static enum merak_status cut_direct(struct merak_trainer *t,
     merak_stages_destroy(t->stages);
     t->stages = NULL;
     t->plan = plan;
-    return cut_model(t, err);
+    if (merak_lossy_any(&plan.lossy)) /* begin where nothing is packed */
+        rc = merak_trainer_shard(t, plan.branches, err);
+    return rc == MERAK_OK ? cut_model(t, err) : rc;
 }
 
 enum merak_status merak_trainer_plan(struct merak_trainer *t,

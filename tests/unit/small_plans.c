@@ -127,6 +127,20 @@ static struct merak_value *block(struct merak_model *m,
     return merak_add(m, x, merak_linear(m, h, w, bias, 1));
 }
 
+/* What is left of a value's rows at this ratio. */
+static struct merak_value *repacked(struct merak_model *m,
+                                    struct merak_value *x, size_t C, int ratio)
+{
+    const struct merak_attrs attrs = {
+        .i = {((int64_t)C + ratio - 1) / ratio, (int64_t)C}};
+    struct merak_value *sent[2], *got;
+
+    if (merak_apply(m, "topk_pack", &attrs, 1, &x, sent) != MERAK_OK ||
+        merak_apply(m, "topk_unpack", &attrs, 2, sent, &got) != MERAK_OK)
+        fail_msg("cannot pack");
+    return got;
+}
+
 static struct merak_value *layers(struct merak_model *m,
                                   const struct small_model *s,
                                   struct merak_value *x,
@@ -152,6 +166,8 @@ static struct merak_value *layers(struct merak_model *m,
         if (old != NULL && l == s->also && s->also != s->reads)
             x = merak_add(m, x, old);
         x = block(m, s, l, x, shared);
+        if (l < 4 && s->pair[l] > 0)
+            x = repacked(m, x, C, s->pair[l]);
         if (old != NULL && l == s->leaves)
             merak_recycle(m, old, x);
     }

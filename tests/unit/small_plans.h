@@ -26,6 +26,8 @@ struct small_model {
     int passes;        /* > 1: what layer `leaves` makes is read by `reads`, and
                           as it is by `also`, in the next pass */
     int reads, leaves, also;
+    int pair[4];       /* ratio at which what layer l makes is packed and
+                          unpacked; 0: it is not */
     enum merak_dtype dtype;
     struct merak_attention_options attention;
     bool lengths, prefix; /* inputs of these names tell attention's */

@@ -58,6 +58,10 @@ static void options_say_what_is_printed(void **state)
     check_text(&merak_choice[MERAK_CHOICE_CUT], "auto");
     check_text(&merak_choice[MERAK_CHOICE_STAGES], "2x4-8x1-65535x65535");
     check_text(&merak_choice[MERAK_CHOICE_SPLIT], "b0-3b8");
+    check_text(&merak_choice[MERAK_CHOICE_LOSSY_HOPS], "none");
+    check_text(&merak_choice[MERAK_CHOICE_LOSSY_HOPS], "8");
+    check_text(&merak_choice[MERAK_CHOICE_LOSSY_HOPS], "auto:8");
+    check_text(&merak_choice[MERAK_CHOICE_LOSSY_HOPS], "1:8-2:4");
     check_text(&merak_choice[MERAK_CHOICE_TP_AXES], "auto");
     check_text(&merak_choice[MERAK_CHOICE_TP_AXES], "2x4");
     check_text(&merak_choice[MERAK_CHOICE_TP_AXES], "2x3x65535");

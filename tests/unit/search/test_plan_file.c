@@ -363,6 +363,51 @@ static void lists_of_stages_are_read_back(void **state)
     }
 }
 
+/* Hops that are sent in part, of stages that have them. */
+static void ratios_are_read_back(void **state)
+{
+    static const struct {
+        const char *value, *says;
+    } rows[] = {
+        {"\"1:8\"", "those behind 0..0 send to another"},
+        {"\"0:1\"", "lossy_hops is \"0:1\""},
+        {"8", "lossy_hops is 8"},
+    };
+    struct merak_plan_file file = plan_sample(), *back = NULL;
+    struct merak_error err = {.text = ""};
+    char *text, none[sizeof(file.id)];
+
+    (void)state;
+    file.plan.branches = MERAK_BRANCHES_DESCRIBED;
+    text = encoded(&file);
+    assert_null(strstr(text, "lossy"));
+    memcpy(none, file.id, sizeof(none));
+    free(text);
+    file.plan.lossy.ratio[0] = 8;
+    text = encoded(&file);
+    assert_non_null(strstr(text, "\"lossy_hops\": \"0:8\""));
+    assert_int_equal(
+        merak_plan_file_decode(text, strlen(text), "x", &back, &err), MERAK_OK);
+    assert_true(merak_lossy_equal(&back->plan.lossy, &file.plan.lossy));
+    assert_string_not_equal(back->id, none);
+    merak_plan_file_destroy(back);
+    free(text);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        json_t *object = merak_plan_file_object(&file);
+
+        json_object_set_new(json_object_get(object, "plan"), "lossy_hops",
+                            json_loads(rows[i].value, JSON_DECODE_ANY, NULL));
+        text = json_dumps(object, 0);
+        assert_int_equal(
+            merak_plan_file_decode(text, strlen(text), "x", &back, &err),
+            MERAK_ERR_CONFIG);
+        if (strstr(err.text, rows[i].says) == NULL)
+            fail_msg("row %zu says \"%s\"", i, err.text);
+        free(text);
+        json_decref(object);
+    }
+}
+
 /* Cut short anywhere, or with any byte gone bad, it is refused. */
 static void damage_is_refused(void **state)
 {
@@ -423,6 +468,7 @@ int main(void)
         cmocka_unit_test(ids_tell_plans_apart),
         cmocka_unit_test(what_is_no_plan_is_named),
         cmocka_unit_test(lists_of_stages_are_read_back),
+        cmocka_unit_test(ratios_are_read_back),
         cmocka_unit_test(damage_is_refused),
         cmocka_unit_test(files_are_read),
     };

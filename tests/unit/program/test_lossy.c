@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_lossy.c - hops that are sent in part: the options, what is computed,
+ * what is moved */
+#include "config.h"
+
+#include "unit/parity.h"
+
+#include "base/error.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- the option ----------------------------------------------------------- */
+
+static void texts_are_read_and_printed(void **state)
+{
+    static const struct {
+        const char *given, *printed; /* printed NULL: refused with `why` */
+        const char *why;
+    } rows[] = {
+        {"8", "8", NULL},
+        {"255", "255", NULL},
+        {"none", "none", NULL},
+        {"auto:24", "auto:24", NULL},
+        {"1:8,2:4", "1:8,2:4", NULL},
+        {"3:2-1:8", "1:8,3:2", NULL},
+        {"125:2", "125:2", NULL},
+        {"", NULL, "expected a ratio for all hops"},
+        {"eight", NULL, "expected a ratio for all hops"},
+        {"8x", NULL, "got \"8x\""},
+        {"1:", NULL, "got \"1:\""},
+        {"1:8,", NULL, "got \"1:8,\""},
+        {"1:8;2:8", NULL, "got \"1:8;2:8\""},
+        {"auto", NULL, "got \"auto\""},
+        {"auto:", NULL, "got \"auto:\""},
+        {"1", NULL, "ratio 1, expected 2..255; a hop that is not named"},
+        {"0:1", NULL, "ratio 1, expected 2..255"},
+        {"256", NULL, "ratio 256, expected 2..255"},
+        {"2:8,2:4", NULL, "behind stage 2 is named twice"},
+        {"126:8", NULL, "behind stage 126, expected 0..125"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct merak_lossy lossy = {.all = 7};
+        struct merak_error err = {.text = ""};
+        char text[MERAK_LOSSY_TEXT];
+        enum merak_status rc = merak_lossy_parse(rows[i].given, &lossy, &err);
+
+        if (rows[i].printed == NULL) {
+            assert_int_equal(rc, MERAK_ERR_CONFIG);
+            assert_int_equal(lossy.all, 7);
+            if (strstr(err.text, rows[i].why) == NULL)
+                fail_msg("%s: %s", rows[i].given, err.text);
+            continue;
+        }
+        assert_int_equal(rc, MERAK_OK);
+        assert_string_equal(merak_lossy_text(&lossy, ",", text, sizeof(text)),
+                            rows[i].printed);
+        assert_int_equal(merak_lossy_any(&lossy),
+                         strcmp(rows[i].given, "none") != 0);
+    }
+}
+
+/* Seconds .8, .08, .4, .01 at most 8: 8, .8, 4, .1. */
+static void ratios_follow_seconds(void **state)
+{
+    static const struct {
+        int most;
+        double seconds[4];
+        int ratio[4];
+    } rows[] = {
+        {8, {.8, .08, .4, .01}, {8, 0, 4, 0}},
+        {24, {.8, .08, .4, .01}, {24, 2, 12, 0}},
+        {7, {1, 1, .5, .28}, {6, 6, 3, 0}},
+        {255, {1, .9, 0, .1}, {192, 192, 0, 24}},
+        {8, {0, 0, 0, 0}, {0, 0, 0, 0}},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct merak_lossy lossy = {.most = (uint8_t)rows[i].most};
+
+        merak_lossy_settle(&lossy, rows[i].seconds, 4);
+        assert_int_equal(lossy.most, 0);
+        for (int h = 0; h < 4; h++)
+            assert_int_equal(merak_lossy_ratio(&lossy, h), rows[i].ratio[h]);
+    }
+}
+
+/* --- numbers -------------------------------------------------------------- */
+
+static const struct small_model gpt = {
+    .layers = 4, .vocab = 13, .hidden = 16, .heads = 4};
+
+/* Where layer l begins, of a cut into parts of so many layers each. */
+static void cut_layers(int parts, int layers, int *cut)
+{
+    for (int p = 1; p < parts; p++)
+        cut[p - 1] = 2 * layers * p + 1;
+}
+
+struct row {
+    struct parity_variant v;
+    int chunks, layers; /* of a part */
+    const char *lossy;
+    int pair[4];
+    enum merak_recompute recompute;
+};
+
+/* As if one rank had packed and unpacked the same values. */
+static void pipelines_compute_what_one_rank_does(void **state)
+{
+    static const struct row rows[] = {
+        {{1, 2, 1, "1f1b", 0, MERAK_SP_OFF}, 1, 2, "4", {0, 4}, 0},
+        {{1, 2, 1, "gpipe", 0, MERAK_SP_OFF}, 1, 2, "0:3", {0, 3}, 0},
+        {{1, 4, 1, "1f1b", 0, MERAK_SP_OFF},
+         1,
+         1,
+         "0:2,2:5",
+         {2, 0, 5},
+         MERAK_RECOMPUTE_FULL},
+        {{1, 4, 1, "zb-h1", 0, MERAK_SP_OFF}, 1, 1, "4", {4, 4, 4}, 0},
+        {{1, 2, 2, "1f1b", 1, MERAK_SP_OFF},
+         1,
+         2,
+         "4",
+         {0, 4},
+         MERAK_RECOMPUTE_SELECTIVE},
+        {{1, 2, 1, "interleaved", 0, MERAK_SP_OFF}, 2, 1, "4", {4, 4, 4}, 0},
+        {{1, 2, 1, "zb-v", 0, MERAK_SP_OFF}, 2, 1, "4", {4, 0, 4}, 0},
+        {{2, 2, 1, "1f1b", 0, MERAK_SP_OFF}, 1, 2, "4", {0, 4}, 0},
+        {{2, 2, 1, "1f1b", 0, MERAK_SP_ON}, 1, 2, "4", {0, 4}, 0},
+        {{2, 2, 2, "gpipe", 1, MERAK_SP_OFF}, 1, 2, "15", {0, 15}, 0},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct merak_plan plan = parity_plan(&rows[i].v), one;
+        struct small_model paired = gpt;
+        double want[PARITY_STEPS], got[PARITY_STEPS];
+        struct executed *a, *b;
+        int cut[3];
+
+        one = plan;
+        one.pp = 1;
+        snprintf(one.schedule, sizeof(one.schedule), "gpipe");
+        memcpy(paired.pair, rows[i].pair, sizeof(paired.pair));
+        plan.chunks = rows[i].chunks;
+        plan.recompute = rows[i].recompute;
+        plan.scatter = rows[i].v.tp > 1;
+        cut_layers(plan.pp * plan.chunks, rows[i].layers, cut);
+        plan.cut = cut;
+        assert_int_equal(merak_lossy_parse(rows[i].lossy, &plan.lossy, NULL),
+                         MERAK_OK);
+        a = parity_trained(&paired, &one, want);
+        b = parity_trained(&gpt, &plan, got);
+        planned_assert_sound(b->planned);
+        for (int s = 0; s < PARITY_STEPS; s++)
+            if (memcmp(&want[s], &got[s], sizeof(*got)) != 0)
+                fail_msg("row %zu: loss %.17g, want %.17g", i, got[s], want[s]);
+        parity_params(a, b, 0);
+        executed_destroy(a);
+        executed_destroy(b);
+    }
+}
+
+/* Rows do not depend on slices; only attention's sums do. */
+static void slices_agree_to_rounding(void **state)
+{
+    const struct parity_variant v = {1, 2, 1, "1f1b", 0, MERAK_SP_OFF};
+    struct merak_plan whole = parity_plan(&v), sliced;
+
+    (void)state;
+    whole.micro_batch = 1;
+    whole.lossy.all = 4;
+    sliced = whole;
+    snprintf(sliced.schedule, sizeof(sliced.schedule), "sliced:4");
+    parity_plans(&gpt, &whole, &sliced, false);
+}
+
+/* --- what is moved -------------------------------------------------------- */
+
+static size_t bytes_of(const struct merak_program *prog,
+                       enum merak_instr_kind kind, enum merak_phase phase)
+{
+    size_t bytes = 0;
+
+    for (int i = 0; i < prog->n_instrs; i++) {
+        const struct merak_instr *in = &prog->instr[i];
+
+        if (in->kind == kind && in->phase == phase && in->microbatch == 0)
+            bytes += in->bytes;
+    }
+    return bytes;
+}
+
+/* Of 2 x 16 rows of 64 elements a quarter, and two words of places. */
+static void messages_are_shorter(void **state)
+{
+    static const enum merak_dtype dtypes[] = {MERAK_F32, MERAK_BF16};
+    const struct parity_variant v = {1, 2, 1, "1f1b", 0, MERAK_SP_OFF};
+    struct merak_plan plan = parity_plan(&v);
+    struct small_model model = gpt;
+    const size_t n = 2 * 16 * 64;
+
+    (void)state;
+    model.hidden = 64;
+    plan.lossy.ratio[0] = 4;
+    for (int i = 0; i < 2; i++) {
+        size_t w = merak_dtype_bytes(dtypes[i]);
+        struct merak_planned *p;
+
+        model.dtype = dtypes[i];
+        p = planned_build(&model, &plan, NULL);
+        assert_int_equal(
+            bytes_of(p->program[0], MERAK_INSTR_SEND, MERAK_PHASE_F),
+            n * w / 4 + n / 8);
+        assert_int_equal(
+            bytes_of(p->program[1], MERAK_INSTR_SEND, MERAK_PHASE_B),
+            n * w / 4);
+        merak_planned_destroy(p);
+    }
+}
+
+/* Stages begin where they do without. */
+static void cuts_stay_where_they_are(void **state)
+{
+    const struct parity_variant v = {1, 4, 1, "1f1b", 0, MERAK_SP_OFF};
+    struct merak_plan plan = parity_plan(&v);
+    struct merak_planned *whole = planned_build(&gpt, &plan, NULL), *packed;
+    int n, n_packed;
+
+    (void)state;
+    plan.lossy.all = 2;
+    packed = planned_build(&gpt, &plan, NULL);
+    assert_int_equal(merak_stages_count_points(whole->sharded, &n, NULL),
+                     MERAK_OK);
+    assert_int_equal(
+        merak_stages_count_points(packed->sharded, &n_packed, NULL), MERAK_OK);
+    assert_int_equal(n_packed, n);
+    assert_int_equal(packed->graph->n_forward, whole->graph->n_forward + 6);
+    for (int p = 0; p < 4; p++) {
+        assert_int_equal(packed->stages->n_blocks[p],
+                         whole->stages->n_blocks[p]);
+        assert_int_equal(packed->stages->params[p], whole->stages->params[p]);
+    }
+    merak_planned_destroy(whole);
+    merak_planned_destroy(packed);
+}
+
+/* The model is the same for those who resume it. */
+static void models_have_the_same_numbers(void **state)
+{
+    const struct parity_variant v = {1, 4, 1, "1f1b", 0, MERAK_SP_OFF};
+    struct merak_plan plan = parity_plan(&v);
+    struct merak_planned *whole = planned_build(&gpt, &plan, NULL), *packed;
+    char *a, *b, x[MERAK_FINGERPRINT_TEXT], y[MERAK_FINGERPRINT_TEXT];
+
+    (void)state;
+    plan.lossy.all = 2;
+    packed = planned_build(&gpt, &plan, NULL);
+    assert_int_equal(merak_graph_numbers(whole->graph, &a, NULL), MERAK_OK);
+    assert_int_equal(merak_graph_numbers(packed->graph, &b, NULL), MERAK_OK);
+    assert_string_equal(a, b);
+    merak_graph_fingerprint(whole->graph, x);
+    merak_graph_fingerprint(packed->graph, y);
+    assert_string_equal(x, y);
+    free(a);
+    free(b);
+    merak_planned_destroy(whole);
+    merak_planned_destroy(packed);
+}
+
+/* --- what is refused ------------------------------------------------------ */
+
+static void what_cannot_be_is_refused(void **state)
+{
+    static const struct {
+        struct parity_variant v;
+        int passes;
+        const char *lossy, *text;
+    } rows[] = {
+        {{1, 1, 1, "1f1b", 0, 0}, 0, "8", "one stage sends nothing"},
+        {{1, 2, 1, "1f1b", 0, 0},
+         0,
+         "1:8",
+         "the hop behind stage 1, and of 2 stages those behind 0..0 send"},
+        {{1, 2, 1, "interleaved", 0, 0},
+         0,
+         "1:8",
+         "the hop behind stage 1, and of 2 stages those behind 0..0 send"},
+        {{1, 4, 1, "1f1b", 0, 0}, 0, "3:8,0:2", "those behind 0..2 send"},
+        {{1, 2, 1, "1f1b", 0, 0},
+         0,
+         "16",
+         "ratio 16 for add.19, which part 0 sends in rows of 16; expected a "
+         "ratio below 16"},
+        {{1, 2, 1, "interlaced", 0, 0}, 0, "8", "under interlaced, where all"},
+        {{1, 2, 1, "3f1b", 0, 0}, 3, "8", "the model has 3 passes"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct merak_plan plan = parity_plan(&rows[i].v);
+        struct small_model model = gpt;
+        struct merak_error err = {.text = ""};
+
+        model.passes = rows[i].passes;
+        model.leaves = 2;
+        assert_int_equal(merak_lossy_parse(rows[i].lossy, &plan.lossy, NULL),
+                         MERAK_OK);
+        assert_int_not_equal(planned_try(&model, &plan, &err), MERAK_OK);
+        if (strstr(err.text, rows[i].text) == NULL)
+            fail_msg("row %zu: %s", i, err.text);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(texts_are_read_and_printed),
+        cmocka_unit_test(ratios_follow_seconds),
+        cmocka_unit_test(pipelines_compute_what_one_rank_does),
+        cmocka_unit_test(slices_agree_to_rounding),
+        cmocka_unit_test(messages_are_shorter),
+        cmocka_unit_test(cuts_stay_where_they_are),
+        cmocka_unit_test(models_have_the_same_numbers),
+        cmocka_unit_test(what_cannot_be_is_refused),
+    };
+
+    return cmocka_run_group_tests_name("lossy", tests, NULL, NULL);
+}
