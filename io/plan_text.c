@@ -189,7 +189,7 @@ void merak_plan_describe(const struct merak_plan *p, char *text, size_t bytes)
                                "the host's memory")};
     char schedule[64], samples[128] = "", layers[88], sp[48] = "", drops[80];
     char experts[80], shares[112], sums[80], grid[40] = "";
-    char factors[MERAK_FACTORS_TEXT], styles[MERAK_TP_PLAN_TEXT + 16] = "";
+    char factors[MERAK_FACTORS_TEXT], lossy[128] = ", ", styles[MERAK_TP_PLAN_TEXT + 16] = "";
     char order[MERAK_CHOICE_WORD + 8], recompute[MERAK_CHOICE_WORD];
     char word[MERAK_CHOICE_WORD], degrees[MERAK_DEGREES_TEXT];
     int width = p->sub_pipeline ? 2 : 1; /* micro-batches that run as one */
@@ -200,6 +200,7 @@ void merak_plan_describe(const struct merak_plan *p, char *text, size_t bytes)
     describe_experts(p, experts, sizeof(experts));
     describe_shares(p, shares, sizeof(shares));
     describe_sums(p, sums, sizeof(sums));
+    merak_lossy_describe(&p->lossy, p->pp, lossy + 2, sizeof(lossy) - 2);
     snprintf(order, sizeof(order), "ranks %s",
              merak_choice_word(&merak_choice[MERAK_CHOICE_ORDER],
                                p->order_tp_pp_dp, word));
@@ -221,7 +222,7 @@ void merak_plan_describe(const struct merak_plan *p, char *text, size_t bytes)
                  p->tp_batch_percent);
     snprintf(text, bytes,
              "%s; %s%d micro-batch%s of %zu%s; %s%s%s%s%s, "
-             "%s%s%s%s%s%s%s, recomputation %s%s%s",
+             "%s%s%s%s%s%s%s%s, recomputation %s%s%s",
              merak_plan_degrees_text(p, ", ", degrees), schedule, m,
              m == 1 ? "" : "es", p->micro_batch * (size_t)width,
              p->sub_pipeline ? " in halves that overlap each other's "
@@ -231,7 +232,7 @@ void merak_plan_describe(const struct merak_plan *p, char *text, size_t bytes)
              offloaded[p->offload], sums,
              p->stage != NULL ? "ranks by stage" : order,
              p->scatter > 0 ? ", stage boundaries scattered over tp" : "", grid,
-             sp, samples, styles, experts,
+             sp, samples, styles, experts, lossy[2] != '\0' ? lossy : "",
              merak_choice_word(&merak_choice[MERAK_CHOICE_RECOMPUTE],
                                (long)p->recompute, recompute),
              drops, merak_plan_branches_text(p));

@@ -162,6 +162,37 @@ const char *merak_lossy_text(const struct merak_lossy *lossy,
     return text;
 }
 
+/* Room for an item and what ends a list. */
+enum { ITEM = 40 };
+
+const char *merak_lossy_describe(const struct merak_lossy *lossy, int n,
+                                 char *text, size_t bytes)
+{
+    size_t at = 0;
+
+    text[0] = '\0';
+    if (lossy->most > 0)
+        snprintf(text, bytes, "lossy: at most ratio %d", lossy->most);
+    else if (lossy->all > 0 && n != 2)
+        snprintf(text, bytes, "lossy: all stages ratio %d", lossy->all);
+    if (text[0] != '\0')
+        return text;
+    for (int h = 0; h < MERAK_LOSSY_HOPS && h < n; h++) {
+        int ratio = lossy->all > 0 && h > 0 ? 0 : merak_lossy_ratio(lossy, h);
+
+        if (ratio == 0)
+            continue;
+        if (at + ITEM > bytes) {
+            snprintf(text + at, bytes - at, ", ..");
+            break;
+        }
+        at +=
+            (size_t)snprintf(text + at, bytes - at, "%sstage %d -> %d ratio %d",
+                             at == 0 ? "lossy: " : ", ", h, (h + 1) % n, ratio);
+    }
+    return text;
+}
+
 /* --- ratios by time ------------------------------------------------------- */
 
 /* Down to 2, 3, 4, 6, 8, 12, ..; 0 for less. */

@@ -4,10 +4,10 @@
  * A hop is what stage h sends to stage h + 1, and of the last one of a model
  * in several rounds of parts what it sends to the first.  At ratio r a row of C
  * elements goes as its ceil(C / r) largest ones, with a bit for each place, and
- * its gradient comes back at these places: graph/pack_parts.c.  Which elements these
- * are depends on the row alone, so neither on micro-batches, nor on replicas,
- * slices or schedules; but it is another model than the one whose hops are
- * whole.
+ * its gradient comes back at these places: graph/pack_parts.c.  Which elements
+ * these are depends on the row alone, so neither on micro-batches, nor on
+ * replicas, slices or schedules; but it is another model than the one whose
+ * hops are whole.
  */
 #ifndef MERAK_PARTITIONER_PLAN_LOSSY_H
 #define MERAK_PARTITIONER_PLAN_LOSSY_H
@@ -46,6 +46,10 @@ enum merak_status merak_lossy_parse(const char *text, struct merak_lossy *lossy,
 /* The same text, `between` two hops; returns text. */
 const char *merak_lossy_text(const struct merak_lossy *lossy,
                              const char *between, char *text, size_t bytes);
+/* For people: "lossy: stage 1 -> 2 ratio 8, stage 2 -> 3 ratio 4", of n stages;
+ * a long list ends with ".."; "" if all are whole.  Returns text. */
+const char *merak_lossy_describe(const struct merak_lossy *lossy, int n,
+                                 char *text, size_t bytes);
 /*
  * Ratios from what hops take if they are whole: the slowest has lossy->most,
  * others as much less as they are faster, rounded down to a power of two or to

@@ -8,8 +8,8 @@
  * stream, so that stages are made of whole attention and MLP blocks; with a
  * second tower, or under a skip connection, that and what passes by.  If nodes
  * are ordered by blocks, candidates are the positions between blocks.  Where
- * what crosses is packed (graph/pack_parts.c), candidates are those of the graph
- * without: the position of a pair is between its two nodes.
+ * what crosses is packed (graph/pack_parts.c), candidates are those of the
+ * graph without: the position of a pair is between its two nodes.
  */
 #include "config.h"
 

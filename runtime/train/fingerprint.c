@@ -38,7 +38,7 @@ enum merak_status merak_fingerprint_make(struct merak_trainer *t,
 {
     const struct merak_train_options *o = &t->opt;
     struct merak_data_packed packed;
-    char content[MERAK_DATA_CONTENT];
+    char content[MERAK_DATA_CONTENT], hops[MERAK_LOSSY_TEXT];
     size_t n, size = sizeof(t->lineage.fingerprint);
 
     merak_samples_content(t->load.samples, content);
@@ -46,14 +46,15 @@ enum merak_status merak_fingerprint_make(struct merak_trainer *t,
         t->lineage.fingerprint, size,
         "data=%s; --valid-fraction=%.9g; --packing=%s; --doc-mask=%s; "
         "--dtype=%s; %s--weight-decay=%g; --beta1=%g; --beta2=%g; --eps=%g; "
-        "--clip=%g; --zero=%s; ",
+        "--clip=%g; --zero=%s; --lossy-hops=%s; ",
         content, o->data.valid_fraction,
         merak_data_is_packed(t->data, &packed) ? "best-fit" : "stream",
         o->data.doc_mask ? "yes" : "no", merak_dtype_name(t->plan.dtype),
         grads_text(&t->plan), (double)o->optimizer.weight_decay,
         (double)o->optimizer.beta1, (double)o->optimizer.beta2,
         (double)o->optimizer.eps, (double)o->optimizer.clip,
-        sums_text(&t->plan));
+        sums_text(&t->plan),
+        merak_lossy_text(&t->plan.lossy, ",", hops, sizeof(hops)));
     if (n + strlen(t->lineage.numbers) < size) {
         strcpy(t->lineage.fingerprint + n, t->lineage.numbers);
         return MERAK_OK;

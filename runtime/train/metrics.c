@@ -129,7 +129,7 @@ static enum merak_status write_line(const struct merak_trainer *t, FILE *out,
                                     struct merak_error *err)
 {
     struct merak_json_number a, b;
-    char c[32], path[PATH_MAX];
+    char c[32], path[PATH_MAX], hops[MERAK_LOSSY_TEXT];
     int why;
 
     fprintf(out,
@@ -159,6 +159,9 @@ static enum merak_status write_line(const struct merak_trainer *t, FILE *out,
     write_rewards(out, "", &v->reward);
     write_rewards(out, "valid_", &v->valid_reward);
     write_loads(out, v);
+    if (merak_lossy_any(&t->plan.lossy))
+        fprintf(out, ", \"lossy_hops\": \"%s\"",
+                merak_lossy_text(&t->plan.lossy, ",", hops, sizeof(hops)));
     if (v->empty_steps > 0)
         fprintf(out, ", \"empty_steps\": %" PRIu64, v->empty_steps);
     fputs("}\n", out);

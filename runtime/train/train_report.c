@@ -228,7 +228,7 @@ static void report_packing(const struct merak_trainer *t)
 void merak_report_plan(const struct merak_trainer *t)
 {
     char params[16], flops[16], frozen[32], degrees[MERAK_DEGREES_TEXT];
-    char each[32] = " samples", tokens[32] = "";
+    char each[32] = " samples", tokens[32] = "", lossy[256];
     size_t n = merak_graph_param_count(t->sharded->graph);
 
     if (merak_trainer_positions(t) > 0)
@@ -260,6 +260,10 @@ void merak_report_plan(const struct merak_trainer *t)
                    "%d forward passes of each micro-batch, the last with "
                    "gradients",
                    t->plan.passes);
+    if (merak_lossy_any(&t->plan.lossy))
+        merak_info("train", "%s",
+                   merak_lossy_describe(&t->plan.lossy, t->plan.pp, lossy,
+                                        sizeof(lossy)));
     merak_info("train", "program id %016" PRIx64, t->program_id);
     report_stages(t);
     report_arena(t);

@@ -117,3 +117,19 @@ planned()
     done
     hold_runs equal "${pairs[@]}"
 }
+
+# The pair of nodes at a hop is of the cut, not of the schedule: what is sent in
+# part is said, and a checkpoint of it is resumed whole.
+@test "hops in part are bit-equal under each schedule, and resumed whole" {
+    local name=gpt2-tied-lossy ckpt
+
+    run_model gpt2-tied 0.5 1 2 1 $name --lossy-hops 0:4
+    run_model gpt2-tied 0.5 1 2 1 $name-zb --lossy-hops 4 --schedule zb-h1
+    hold_runs equal "$RUNS/$name" "$RUNS/$name-zb"
+    grep 'lossy: stage 0 -> 1 ratio 4' "$RUNS/$name/out"
+    jq -es 'all(.[]; .lossy_hops == "0:4")' "$RUNS/$name/metrics.jsonl"
+    grep -F -- '--lossy-hops=0:4; ' "$RUNS/$name"/ckpt/step-*/manifest.json
+    run_model gpt2-tied 0.5 1 2 1 $name --steps 11
+    grep -- '--lossy-hops is none, but .* was trained with 0:4' \
+        "$RUNS/$name/out"
+}

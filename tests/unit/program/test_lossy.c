@@ -63,6 +63,34 @@ static void texts_are_read_and_printed(void **state)
     }
 }
 
+static void people_are_told_of_ratios(void **state)
+{
+    static const struct {
+        const char *given, *said;
+        int stages;
+    } rows[] = {
+        {"none", "", 4},
+        {"8", "lossy: all stages ratio 8", 4},
+        {"8", "lossy: stage 0 -> 1 ratio 8", 2},
+        {"auto:8", "lossy: at most ratio 8", 4},
+        {"1:8,3:4", "lossy: stage 1 -> 2 ratio 8, stage 3 -> 0 ratio 4", 4},
+        {"0:2,1:2,2:2,3:2", "lossy: stage 0 -> 1 ratio 2, ..", 4},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        size_t bytes = i == 5 ? 64 : 128;
+        struct merak_lossy lossy;
+        char text[128];
+
+        assert_int_equal(merak_lossy_parse(rows[i].given, &lossy, NULL),
+                         MERAK_OK);
+        assert_string_equal(
+            merak_lossy_describe(&lossy, rows[i].stages, text, bytes),
+            rows[i].said);
+    }
+}
+
 /* Seconds .8, .08, .4, .01 at most 8: 8, .8, 4, .1. */
 static void ratios_follow_seconds(void **state)
 {
@@ -321,6 +349,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_are_read_and_printed),
+        cmocka_unit_test(people_are_told_of_ratios),
         cmocka_unit_test(ratios_follow_seconds),
         cmocka_unit_test(pipelines_compute_what_one_rank_does),
         cmocka_unit_test(slices_agree_to_rounding),
