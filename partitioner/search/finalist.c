@@ -463,8 +463,10 @@ enum merak_status merak_search_try(const struct merak_search *s,
     enum merak_status rc =
         merak_built_init(&b, s, cand, &s->trials.deadline, err);
 
-    if (rc == MERAK_OK)
+    if (rc == MERAK_OK) {
+        cand->plan.lossy = b.plan.lossy; /* found now, if it is auto */
         rc = merak_built_enough(cand, &b.plan.microbatches, err);
+    }
     if (rc == MERAK_OK)
         rc = simulate(&b, cand, err);
     if (rc == MERAK_OK && cand->step_s > 0)

@@ -89,7 +89,7 @@ static double mean_idle(const struct report *r)
 static void print_head(const struct report *r)
 {
     const struct merak_plan *p = &r->planned->plan;
-    char degrees[MERAK_DEGREES_TEXT], machine[PLAN_MACHINE_TEXT];
+    char degrees[MERAK_DEGREES_TEXT], machine[PLAN_MACHINE_TEXT], lossy[256];
 
     printf("%s, %.1f M parameters", r->model->name,
            (double)merak_graph_param_count(r->planned->graph) / 1e6);
@@ -112,6 +112,8 @@ static void print_head(const struct report *r)
            p->microbatches, p->microbatches == 1 ? "" : "es", p->micro_batch,
            p->stage != NULL ? "all replicas together" : "each replica",
            r->programs);
+    if (merak_lossy_any(&p->lossy))
+        puts(merak_lossy_describe(&p->lossy, p->pp, lossy, sizeof(lossy)));
 }
 
 /* Fill in what is summed over the parts of a stage. */

@@ -3,9 +3,13 @@
  * what is moved */
 #include "config.h"
 
+#include "unit/gpt2_config.h"
 #include "unit/parity.h"
 
 #include "base/error.h"
+#include "io/hf_config.h"
+#include "partitioner/search/search.h"
+#include "partitioner/simulate/simulate.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -301,6 +305,84 @@ static void models_have_the_same_numbers(void **state)
     merak_planned_destroy(packed);
 }
 
+/* --- the search ----------------------------------------------------------- */
+
+/* What a search predicts is what the programs of its plan take: of two nodes of
+ * two ranks only the hop between nodes is slow, and it alone is sent in part.
+ */
+static void searches_predict_what_is_built(void **state)
+{
+    struct merak_hf_config config = gpt2_config(4, 128, 4, 512);
+    struct merak_device device = {.memory_bytes = 1u << 30,
+                                  .links.level[0].ranks = 2,
+                                  .flops_per_s = {[MERAK_F32] = 1e11},
+                                  .peak_flops_per_s = {[MERAK_F32] = 1e11},
+                                  .bytes_per_s = 1e10,
+                                  .kernel_s = 1e-6,
+                                  .links.level[0].bytes_per_s = 1e10,
+                                  .links.level[0].latency_s = 1e-6,
+                                  .links.level[1].bytes_per_s = 1e7,
+                                  .links.level[1].latency_s = 1e-5};
+    struct merak_search_input in = {.describe = merak_hf_describe,
+                                    .arg = &config,
+                                    .seq = 64,
+                                    .dtype = MERAK_F32,
+                                    .global_batch = 8,
+                                    .nodes = 2,
+                                    .ranks_per_node = 2,
+                                    .threads = 1,
+                                    .device = &device,
+                                    .pin = {.tp = 1,
+                                            .pp = 4,
+                                            .dp = 1,
+                                            .micro_batch = 1,
+                                            .schedule = "1f1b",
+                                            .chunks = 1}};
+    double step[2];
+
+    (void)state;
+    config.positions = 64;
+    for (int i = 0; i < 2; i++) {
+        struct merak_program_options opt = {0};
+        struct merak_search_result *result = NULL;
+        struct merak_planned *planned = NULL;
+        struct merak_timeline *timeline = NULL;
+        const struct merak_plan *plan;
+        struct merak_cost_model cost;
+        struct merak_error err = {.text = ""};
+
+        in.pin.lossy.most = i == 0 ? 0 : 8;
+        in.pin.given[MERAK_CHOICE_LOSSY_HOPS] = i > 0;
+        if (merak_search(&in, &result, &err) != MERAK_OK)
+            fail_msg("%s", err.text);
+        plan = &result->choice[0].plan;
+        for (int h = 0; h < 4; h++)
+            assert_int_equal(merak_lossy_ratio(&plan->lossy, h),
+                             i == 1 && h == 1 ? 8 : 0);
+        assert_int_equal(plan->lossy.most, 0);
+        merak_device_cost(&device, in.dtype, in.ranks_per_node, &cost);
+        opt.cost = &cost;
+        if (merak_plan_build(plan, in.seq, in.describe, in.arg,
+                             MERAK_PLAN_STAGES, &opt, &planned,
+                             &err) != MERAK_OK ||
+            merak_simulate(planned->program, planned->n_programs, &cost, NULL,
+                           &timeline, &err) != MERAK_OK)
+            fail_msg("%s", err.text);
+        step[i] = timeline->step_s;
+        assert_near(&step[i], &result->choice[0].step_s, 1, 0, 1e-9);
+        for (int s = 0; s < 4; s++)
+            assert_int_equal(result->stage[s].arena_bytes,
+                             planned->program[s]->arena_bytes);
+        merak_timeline_destroy(timeline);
+        merak_planned_destroy(planned);
+        merak_search_destroy(result);
+    }
+    /* 8 micro-batches of 32 KiB each way, of which 5/32 are left forward and
+     * 1/8 back. */
+    print_message("# whole hops %g s, in part %g s\n", step[0], step[1]);
+    assert_true(step[1] < 0.4 * step[0]);
+}
+
 /* --- what is refused ------------------------------------------------------ */
 
 static void what_cannot_be_is_refused(void **state)
@@ -356,6 +438,7 @@ int main(void)
         cmocka_unit_test(messages_are_shorter),
         cmocka_unit_test(cuts_stay_where_they_are),
         cmocka_unit_test(models_have_the_same_numbers),
+        cmocka_unit_test(searches_predict_what_is_built),
         cmocka_unit_test(what_cannot_be_is_refused),
     };
 
