@@ -19,19 +19,22 @@
 
 #include <stdlib.h>
 
-/* The highest level at which ranks of two stages meet. */
-static int level_between(const struct merak_links *links,
-                         const struct merak_plan *plan, int from, int to)
+/* A hop from one stage to another, of the replica for which it takes longest.
+ */
+static double hop_s(const struct merak_links *links,
+                    const struct merak_plan *plan, int from, int to,
+                    double bytes)
 {
-    int level = 0;
+    double most_s = 0;
 
     for (int d = 0; d < plan->dp; d++) {
-        int at = merak_links_level(links, merak_plan_rank(plan, 0, d, from),
-                                   merak_plan_rank(plan, 0, d, to));
+        double s =
+            merak_links_transfer_s(links, merak_plan_rank(plan, 0, d, from),
+                                   merak_plan_rank(plan, 0, d, to), bytes);
 
-        level = at > level ? at : level;
+        most_s = s > most_s ? s : most_s;
     }
-    return level;
+    return most_s;
 }
 
 /* Find the ratios that are not known, by what each hop takes whole. */
@@ -60,10 +63,8 @@ static enum merak_status settle(struct merak_assembly *a,
         int hop = merak_plan_lossy_hop(schedule, plan, p);
 
         if (hop >= 0)
-            seconds[hop] += merak_links_message_s(
-                &shared,
-                level_between(&shared, plan, hop, (hop + 1) % plan->pp),
-                place[parts->place[p + 1] + 1].bytes);
+            seconds[hop] += hop_s(&shared, plan, hop, (hop + 1) % plan->pp,
+                                  place[parts->place[p + 1] + 1].bytes);
     }
     free(place);
     if (rc == MERAK_OK)

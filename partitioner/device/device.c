@@ -288,6 +288,7 @@ void merak_device_cost(const struct merak_device *device,
     level[0].ranks = ranks;
     level[0].way_bytes_per_s = links->level[last - 1].way_bytes_per_s;
     level[1] = links->level[last];
+    model->links.islands = NULL; /* they are a level between these */
 }
 
 void merak_device_job_cost(const struct merak_device *device,

@@ -4,6 +4,8 @@
 
 #include "partitioner/device/level.h"
 
+#include "partitioner/device/island_ways.h"
+
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
@@ -30,6 +32,7 @@ void merak_links_scale(struct merak_links *links, double near, double far)
         links->level[l].bytes_per_s *= l < n ? near : far;
         links->level[l].way_bytes_per_s *= far;
     }
+    links->way_times = far * (links->way_times > 0 ? links->way_times : 1);
     for (int g = 0; g < links->n_groups; g++)
         links->group[g].bytes_per_s *= near;
 }
@@ -71,6 +74,38 @@ enum merak_status merak_links_check(const struct merak_links *links,
                           (times > 1 ? times : 1) * in->ranks);
     }
     return MERAK_OK;
+}
+
+enum merak_status merak_links_set_islands(struct merak_links *links,
+                                          const struct merak_islands *islands,
+                                          int ranks_per_node,
+                                          struct merak_error *err)
+{
+    int last = merak_links_last(links), at = 1;
+    int ranks = islands->island[0].nodes * ranks_per_node;
+    const struct merak_level net = links->level[last];
+
+    while (at < last && links->level[at].ranks < ranks)
+        at++;
+    if (at + 1 >= MERAK_LEVELS)
+        return merak_fail(err, MERAK_ERR_FORMAT,
+                          "islands would be level %d of links; %d and the one "
+                          "between them are the most: leave a level out",
+                          at + 1, MERAK_LEVELS - 1);
+    memset(&links->level[at], 0,
+           (size_t)(MERAK_LEVELS - at) * sizeof(*links->level));
+    links->level[at] = links->level[at + 1] = net;
+    memcpy(links->level[at].name, "island", sizeof("island"));
+    links->level[at].ranks = ranks;
+    links->islands = islands;
+    return merak_links_check(links, err);
+}
+
+bool merak_links_may_have(const struct merak_links *device, int nodes)
+{
+    return device->islands == NULL ||
+           nodes <= device->islands->island[0].nodes ||
+           nodes == merak_islands_nodes(device->islands);
 }
 
 /* Drop the levels between a node's and the last one; what nodes can send to
@@ -132,6 +167,8 @@ struct merak_links merak_links_of_job(const struct merak_links *device,
     int last = merak_links_last(device), at = 0;
     int node = device->level[0].ranks, inside = 1; /* nodes of a domain */
 
+    if (job.islands != NULL && nodes <= job.islands->island[0].nodes)
+        job.islands = NULL; /* all are in one */
     job.level[0].ranks = ranks_per_node;
     node = node > ranks_per_node ? node : ranks_per_node;
     for (int l = 1; l < last; l++) {
@@ -151,7 +188,7 @@ struct merak_links merak_links_of_job(const struct merak_links *device,
         add(&job, &at, row, ranks, way);
     }
     if (at == 0 || !is_as_fast(&device->level[last], &job.level[at]) ||
-        job.level[at].way_bytes_per_s > 0)
+        job.level[at].way_bytes_per_s > 0 || job.islands != NULL)
         job.level[++at] = device->level[last];
     job.level[at].ranks = 0;
     memset(&job.level[at + 1], 0,

@@ -4,6 +4,8 @@
 
 #include "partitioner/device/level.h"
 
+#include "partitioner/device/island_ways.h"
+
 #include <math.h>
 
 int merak_convert_rounds(enum merak_convert_kind kind)
@@ -30,14 +32,70 @@ int merak_links_level(const struct merak_links *links, int a, int b)
     return l;
 }
 
+int merak_links_pair(const struct merak_links *links, int a, int b)
+{
+    int ranks;
+
+    if (links->islands == NULL)
+        return 0;
+    ranks = links->level[merak_links_last(links) - 1].ranks;
+    return ranks > 0 ? merak_islands_pair(links->islands, a / ranks, b / ranks)
+                     : 0;
+}
+
+/* The island's place that a rank is in, as a bit; one for all that do not
+ * exist. */
+static unsigned island_of(const struct merak_links *links, int rank)
+{
+    int ranks = links->level[merak_links_last(links) - 1].ranks;
+    int place = ranks > 0 ? rank / ranks : 0;
+
+    return 1u << (place < MERAK_MOST_ISLANDS ? place : MERAK_MOST_ISLANDS);
+}
+
+/* The slowest pair of these. */
+static int slowest_pair(const struct merak_links *links, unsigned in)
+{
+    int slowest = 0;
+
+    for (int a = 0; a <= MERAK_MOST_ISLANDS; a++) {
+        for (int b = a + 1; b <= MERAK_MOST_ISLANDS; b++) {
+            if ((in >> a & 1) != 0 && (in >> b & 1) != 0)
+                slowest = merak_islands_slower(
+                    links->islands, slowest,
+                    merak_islands_pair(links->islands, a, b));
+        }
+    }
+    return slowest;
+}
+
 struct merak_spread merak_links_spread(const struct merak_links *links,
                                        int rank, const int *member, int n)
 {
-    struct merak_spread spread = {{0}};
+    struct merak_spread spread = {.n = {0}};
 
     for (int i = 0; i < n; i++)
         spread.n[merak_links_level(links, rank, member[i])]++;
+    if (links->islands != NULL && spread.n[merak_links_last(links)] > 0) {
+        unsigned in = 0;
+
+        for (int i = 0; i < n; i++)
+            in |= island_of(links, member[i]);
+        spread.pair = slowest_pair(links, in);
+    }
     return spread;
+}
+
+int merak_links_slowest_pair(const struct merak_links *links, int first,
+                             int stride, int n)
+{
+    unsigned in = 0;
+
+    if (links->islands == NULL)
+        return 0;
+    for (int i = 0; i < n; i++)
+        in |= island_of(links, first + i * stride);
+    return slowest_pair(links, in);
 }
 
 static struct merak_link_group two_of(const struct merak_links *links)
@@ -77,7 +135,26 @@ struct merak_links merak_links_contended(const struct merak_links *links,
 
         contended.shared_bytes_per_s[l] = way > 0 ? way / sharers->n[l] : 0;
     }
+    contended.way_sharers = sharers->n[last - 1];
     return contended;
+}
+
+/* The pair of islands whose way is taken by peers that are met at the last
+ * level; 0: none are, or there are no islands. */
+static int pair_of(const struct merak_links *links,
+                   const struct merak_spread *peers)
+{
+    if (links->islands == NULL || peers->n[merak_links_last(links)] == 0)
+        return 0;
+    return peers->pair > 0 ? peers->pair
+                           : merak_islands_slowest(links->islands);
+}
+
+static double latency_s(const struct merak_links *links, int level, int pair)
+{
+    return pair > 0 && level == merak_links_last(links)
+               ? merak_islands_way(links->islands, pair)->latency_s
+               : links->level[level].latency_s;
 }
 
 /* Rounds with `peer[l]` ranks that are met at level l, each of which gets the
@@ -87,13 +164,13 @@ static struct merak_demand demand_of(const struct merak_links *links,
                                      int rounds, double bytes,
                                      const struct merak_spread *peers)
 {
-    struct merak_demand demand = {0};
+    struct merak_demand demand = {.pair = pair_of(links, peers)};
     double latency = peers->n[0] * near->latency_s, each;
     int last = merak_links_last(links), far = 0, n;
 
     for (int l = 1; l <= last; l++) {
         far += peers->n[l];
-        latency += peers->n[l] * links->level[l].latency_s;
+        latency += peers->n[l] * latency_s(links, l, demand.pair);
     }
     n = peers->n[0] + far;
     each = bytes / n;
@@ -107,14 +184,27 @@ static struct merak_demand demand_of(const struct merak_links *links,
     return demand;
 }
 
-struct merak_demand merak_links_message(const struct merak_links *links,
-                                        int level, double bytes)
+static struct merak_demand message(const struct merak_links *links, int level,
+                                   int pair, double bytes)
 {
     const struct merak_link_group near = two_of(links);
-    struct merak_spread peer = {{0}};
+    struct merak_spread peer = {.pair = pair};
 
     peer.n[level] = 1;
     return demand_of(links, &near, 1, bytes, &peer);
+}
+
+struct merak_demand merak_links_message(const struct merak_links *links,
+                                        int level, double bytes)
+{
+    return message(links, level, 0, bytes);
+}
+
+struct merak_demand merak_links_transfer(const struct merak_links *links, int a,
+                                         int b, double bytes)
+{
+    return message(links, merak_links_level(links, a, b),
+                   merak_links_pair(links, a, b), bytes);
 }
 
 void merak_links_use_library(struct merak_links *links, bool sums)
@@ -155,7 +245,7 @@ static struct ring ring_of(const struct merak_links *links,
 static double ring_latency_s(const struct merak_links *links,
                              const struct merak_link_group *near,
                              enum merak_convert_kind kind,
-                             const struct ring *ring)
+                             const struct ring *ring, int pair)
 {
     int n = ring->n, nodes = ring->domains[0];
     double along = (n - nodes) * near->latency_s;
@@ -164,8 +254,8 @@ static double ring_latency_s(const struct merak_links *links,
     for (int l = 1; l <= ring->last; l++) {
         int in = ring->domains[l - 1], out = ring->domains[l];
 
-        along += (in - out) * links->level[l].latency_s;
-        tree += (ceil(log2(in)) - ceil(log2(out))) * links->level[l].latency_s;
+        along += (in - out) * latency_s(links, l, pair);
+        tree += (ceil(log2(in)) - ceil(log2(out))) * latency_s(links, l, pair);
     }
     return merak_convert_rounds(kind) *
            (kind == MERAK_CONVERT_ALL_REDUCE ? fmin(along, tree) : along);
@@ -191,7 +281,8 @@ static struct merak_demand ring_demand(const struct merak_links *links,
     const struct ring ring = ring_of(links, spread);
     double far = bytes / spread->n[0];
     double slowest_s = (bytes - far) / near->bytes_per_s;
-    struct merak_demand demand = {.far_bytes = far};
+    struct merak_demand demand = {.far_bytes = far,
+                                  .pair = pair_of(links, spread)};
 
     for (int l = 1; l <= ring.last && ring.domains[l - 1] > 1; l++) {
         if (l > 1)
@@ -199,7 +290,7 @@ static struct merak_demand ring_demand(const struct merak_links *links,
                 (float)(leaves(&ring, l - 1) - leaves(&ring, l));
         slowest_s = fmax(slowest_s, far / links->level[l].bytes_per_s);
     }
-    demand.fixed_s = ring_latency_s(links, near, kind, &ring) +
+    demand.fixed_s = ring_latency_s(links, near, kind, &ring, demand.pair) +
                      fmax(slowest_s - merak_links_demand_s(links, &demand), 0);
     return demand;
 }
@@ -234,6 +325,12 @@ double merak_demand_part(const struct merak_demand *demand, int level)
     return first;
 }
 
+double merak_links_way(const struct merak_links *links, int pair)
+{
+    return merak_islands_way(links->islands, pair)->bytes_per_s *
+           (links->way_times > 0 ? links->way_times : 1);
+}
+
 double merak_links_demand_s(const struct merak_links *links,
                             const struct merak_demand *demand)
 {
@@ -250,6 +347,9 @@ double merak_links_demand_s(const struct merak_links *links,
         out = l > 1 ? out + bytes : demand->far_bytes;
         if (way > 0)
             way_s = fmax(way_s, out / way);
+        if (demand->pair > 0 && l == merak_links_last(links))
+            way_s = fmax(way_s, out * fmax(links->way_sharers, 1) /
+                                    merak_links_way(links, demand->pair));
     }
     return demand->fixed_s + fmax(own_s, way_s);
 }
@@ -258,6 +358,14 @@ double merak_links_message_s(const struct merak_links *links, int level,
                              double bytes)
 {
     const struct merak_demand demand = merak_links_message(links, level, bytes);
+
+    return merak_links_demand_s(links, &demand);
+}
+
+double merak_links_transfer_s(const struct merak_links *links, int a, int b,
+                              double bytes)
+{
+    const struct merak_demand demand = merak_links_transfer(links, a, b, bytes);
 
     return merak_links_demand_s(links, &demand);
 }

@@ -51,7 +51,7 @@ static double seconds(const struct merak_links *links, int level, double bytes,
 
     return merak_links_message_s(links, level, part) +
            merak_links_exchange_s(links, MERAK_CONVERT_ALL_GATHER, bytes - part,
-                                  &(struct merak_spread){{n}});
+                                  &(struct merak_spread){.n = {n}});
 }
 
 static int most_tensor_ranks(const struct merak_plan *plan)

@@ -26,13 +26,15 @@ struct merak_spread merak_links_sharers(const struct merak_links *links,
                                         const struct merak_plan *plan, int rank,
                                         bool stages)
 {
-    struct merak_spread sharers = {{0}};
+    struct merak_spread sharers = {.n = {0}};
     int last = merak_links_last(links);
 
     for (int l = 0; l < last; l++) {
         const struct merak_level *level = &links->level[l];
+        bool ways = level->way_bytes_per_s > 0 ||
+                    (l == last - 1 && links->islands != NULL);
 
-        sharers.n[l] = level->way_bytes_per_s > 0 && level->ranks > 0
+        sharers.n[l] = ways && level->ranks > 0
                            ? in_domain(plan, rank, level->ranks, stages)
                            : 1;
     }
@@ -52,9 +54,8 @@ static struct merak_demand message_demand(const struct merak_links *links,
                                           const struct merak_program *program,
                                           const struct merak_instr *instr)
 {
-    int level = merak_links_level(links, program->rank, instr->peer);
-
-    return merak_links_message(links, level, (double)instr->bytes);
+    return merak_links_transfer(links, program->rank, instr->peer,
+                                (double)instr->bytes);
 }
 
 static struct merak_demand group_demand(const struct merak_links *links,

@@ -59,12 +59,9 @@ static void sum_tied(const struct merak_rater *r, const double *end,
             high = stage_of(r, share->segment);
             if (low == high) /* or both on all stages */
                 continue;
-            took = merak_links_message_s(
-                &r->links,
-                merak_links_level(&r->links,
-                                  merak_plan_rank(r->plan, 0, 0, low),
-                                  merak_plan_rank(r->plan, 0, 0, high)),
-                bytes);
+            took = merak_links_transfer_s(
+                &r->links, merak_plan_rank(r->plan, 0, 0, low),
+                merak_plan_rank(r->plan, 0, 0, high), bytes);
             at = tied[low] > end[low] ? tied[low] : end[low];
             if (back)
                 tied[low] = tied[high] + took;
@@ -421,8 +418,8 @@ double merak_norm_s(const struct merak_rater *r)
 {
     const struct merak_plan *p = r->plan;
     double bytes = 8.0 * r->table->n_params;
-    const struct merak_spread inside = {{r->mesh.tp}};
-    struct merak_spread stages = {{1}};
+    const struct merak_spread inside = {.n = {r->mesh.tp}};
+    struct merak_spread stages = {.n = {1}};
 
     stages.n[merak_links_level(&r->links, 0, merak_plan_ranks(p) - 1)] +=
         p->pp - 1;

@@ -122,15 +122,28 @@ bool merak_search_set_level(const struct merak_search *s, int level,
            (zero == MERAK_ZERO_STATE || merak_plan_shares(plan) || given);
 }
 
+/* Are stages whole in islands, or replicas, or both in several whole ones, if
+ * these ranks follow one another? */
+static bool is_whole(const struct merak_search *s, int ranks)
+{
+    const struct merak_links *links = &s->cost.links;
+    int island = links->level[merak_links_last(links) - 1].ranks;
+
+    return links->islands == NULL || island == 0 || island % ranks == 0 ||
+           ranks % island == 0;
+}
+
 bool merak_search_has_order(const struct merak_search *s,
                             const struct merak_plan *plan, bool order_tp_pp_dp)
 {
+    int tp = merak_plan_tensor_ranks(plan);
     bool given = s->in->pin.given[MERAK_CHOICE_ORDER];
     bool levels = s->in->nodes > 1 && plan->dp > 1 && plan->pp > 1;
 
     return merak_choice_allows(given, s->in->pin.order_tp_pp_dp,
                                order_tp_pp_dp) &&
-           (!order_tp_pp_dp || levels || given);
+           (!order_tp_pp_dp || levels || given) &&
+           is_whole(s, tp * (order_tp_pp_dp ? plan->pp : plan->dp));
 }
 
 bool merak_search_is_small(const struct merak_search *s)

@@ -351,6 +351,8 @@ static bool change_nodes(struct change *c)
         if (s->in->nodes > INT32_MAX / times[i] / s->in->ranks_per_node)
             return false;
         in.nodes = s->in->nodes * times[i];
+        if (!merak_links_may_have(&s->in->device->links, in.nodes))
+            return false;
         snprintf(c->text, sizeof(c->text), "--nodes %d", in.nodes);
         if (would_do(s, &in))
             return true;

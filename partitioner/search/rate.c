@@ -170,12 +170,28 @@ static bool sends_whole(const struct merak_rater *r, int level)
     return r->plan->scatter == 0 || (level == 0 && r->plan->scatter > 1);
 }
 
+/* Where two stages meet: a rank of each, and the level of links between them.
+ */
+struct meeting {
+    int rank_a, rank_b, level;
+};
+
+static struct meeting meeting_of(const struct merak_rater *r, int a, int b)
+{
+    struct meeting at = {.rank_a = merak_plan_rank(r->plan, 0, 0, a),
+                         .rank_b = merak_plan_rank(r->plan, 0, 0, b)};
+
+    at.level = merak_links_level(&r->links, at.rank_a, at.rank_b);
+    return at;
+}
+
 /* Seconds to cross a cut; negative: there is nothing to wait for, as at a cut
  * after the last node that has a gradient.  Of a pair's halves one is gathered
  * while the other computes. */
 static double cross_s(const struct merak_rater *r, double bytes, double part,
-                      int level, double *gather_s)
+                      const struct meeting *at, double *gather_s)
 {
+    const int level = at->level;
     bool whole = sends_whole(r, level);
     int tp = r->mesh.tp;
 
@@ -185,8 +201,9 @@ static double cross_s(const struct merak_rater *r, double bytes, double part,
     if (!whole && part < bytes)
         *gather_s = merak_links_exchange_s(&r->links, MERAK_CONVERT_ALL_GATHER,
                                            (bytes - part) / r->table->width,
-                                           &(struct merak_spread){{tp}});
-    return merak_links_message_s(&r->links, level, whole ? bytes : part);
+                                           &(struct merak_spread){.n = {tp}});
+    return merak_links_transfer_s(&r->links, at->rank_a, at->rank_b,
+                                  whole ? bytes : part);
 }
 
 /* What kernels at either end lose to a crossing. */
@@ -200,13 +217,6 @@ static double crossing_loss_s(const struct merak_rater *r, double bytes,
             merak_cost_interference(r->cost, MERAK_CONVERT_ALL_GATHER,
                                     sends_whole(r, level) ? bytes : part, 2);
     return interference.wake_s + interference.copy_s;
-}
-
-/* The level at which two stages meet. */
-static int level_of(const struct merak_rater *r, int a, int b)
-{
-    return merak_links_level(&r->links, merak_plan_rank(r->plan, 0, 0, a),
-                             merak_plan_rank(r->plan, 0, 0, b));
 }
 
 /* The input of vocabulary-parallel layers is passed from stage to stage: a
@@ -224,9 +234,8 @@ static void set_hops(struct merak_rater *r)
         double *hop_s = r->hop + (part - r->chain) * pp;
 
         for (int s = head ? 0 : 1; s < (head ? pp - 1 : pp); s++) {
-            double gather_s;
-            double took = cross_s(
-                r, bytes, one, level_of(r, s, head ? s + 1 : s - 1), &gather_s);
+            const struct meeting at = meeting_of(r, s, head ? s + 1 : s - 1);
+            double gather_s, took = cross_s(r, bytes, one, &at, &gather_s);
 
             hop_s[s] = took > 0 ? took + gather_s : 0;
         }
@@ -256,21 +265,20 @@ static struct crossing crossing_of(const struct merak_rater *r, int part)
 {
     const int *stage_of = r->lists->stage_of;
     const struct merak_segment *seg = &r->table->segment[r->range[part].from];
-    int level = level_of(r, stage_of[part - 1], stage_of[part]);
+    const struct meeting at = meeting_of(r, stage_of[part - 1], stage_of[part]);
     double up = sent_share(r, stage_of[part - 1], stage_of[part], true);
     double down = sent_share(r, stage_of[part - 1], stage_of[part], false);
     struct crossing c = {0};
 
-    c.up = cross_s(r, up * seg->up_bytes, up * seg->up_part, level,
-                   &c.up_gather);
-    c.down = cross_s(r, down * seg->down_bytes, down * seg->down_part, level,
+    c.up = cross_s(r, up * seg->up_bytes, up * seg->up_part, &at, &c.up_gather);
+    c.down = cross_s(r, down * seg->down_bytes, down * seg->down_part, &at,
                      &c.down_gather);
     if (stage_of[part - 1] == stage_of[part])
         return c;
     c.up_lost =
-        crossing_loss_s(r, up * seg->up_bytes, up * seg->up_part, level);
-    c.down_lost =
-        crossing_loss_s(r, down * seg->down_bytes, down * seg->down_part, level);
+        crossing_loss_s(r, up * seg->up_bytes, up * seg->up_part, at.level);
+    c.down_lost = crossing_loss_s(r, down * seg->down_bytes,
+                                  down * seg->down_part, at.level);
     return c;
 }
 

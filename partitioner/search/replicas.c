@@ -6,7 +6,25 @@
 
 #include "partitioner/search/replicas.h"
 
+#include "partitioner/device/island_ways.h"
 #include "partitioner/program/instr_cost.h"
+
+/* The slowest pair of islands between neighbouring replicas of a stage, of any:
+ * 0 without islands. */
+static int slowest_pair(const struct merak_rater *r, int n, int stride)
+{
+    const struct merak_links *links = &r->cost->links;
+    int slowest = 0;
+
+    for (int s = 0; links->islands != NULL && s < r->plan->pp; s++) {
+        const struct merak_stage_mesh mesh = merak_plan_mesh(r->plan, s);
+        int pair = merak_links_slowest_pair(
+            links, merak_stage_rank(&mesh, 0, 0), mesh.stride * stride, n);
+
+        slowest = merak_islands_slower(links->islands, slowest, pair);
+    }
+    return slowest;
+}
 
 void merak_replicas_init(struct merak_rater *r)
 {
@@ -20,6 +38,7 @@ void merak_replicas_init(struct merak_rater *r)
         for (int d = 0; d < n[a]; d++)
             r->replicas[a].spread.n[merak_links_level(
                 links, 0, merak_stage_rank(&r->mesh, 0, d * stride))]++;
+        r->replicas[a].spread.pair = slowest_pair(r, n[a], stride);
         stride *= n[a];
     }
 }
@@ -174,7 +193,7 @@ static double sum_s(const struct merak_links *links,
                     const struct merak_stage_mesh *mesh, int n, int stride,
                     double bytes)
 {
-    struct merak_spread spread = {{0}};
+    struct merak_spread spread = {.n = {0}};
 
     for (int d = 0; d < n; d++)
         spread.n[merak_links_level(links, 0,

@@ -29,11 +29,9 @@ static double relay_s(const struct merak_search *s,
     double seconds = 0;
 
     for (int k = 1; k < plan->pp && bytes > 0; k++) {
-        int level = merak_links_level(&s->cost.links,
-                                      merak_plan_rank(plan, 0, 0, k - 1),
-                                      merak_plan_rank(plan, 0, 0, k));
-
-        seconds += merak_links_message_s(&s->cost.links, level, bytes);
+        seconds += merak_links_transfer_s(
+            &s->cost.links, merak_plan_rank(plan, 0, 0, k - 1),
+            merak_plan_rank(plan, 0, 0, k), bytes);
     }
     return seconds;
 }

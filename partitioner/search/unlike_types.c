@@ -439,8 +439,7 @@ static double hop_s(const struct merak_unlike_types *types,
     int n = a->degrees.dp * a->degrees.tp, m = b->degrees.dp * b->degrees.tp;
     double bytes = seg->up_bytes * b->degrees.dp / (n < m ? n : m);
 
-    return merak_links_message_s(
-        links, merak_links_level(links, first_rank - 1, first_rank), bytes);
+    return merak_links_transfer_s(links, first_rank - 1, first_rank, bytes);
 }
 
 double merak_unlike_rate(struct merak_unlike_types *types,

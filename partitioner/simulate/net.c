@@ -268,8 +268,11 @@ static double of_port(const struct merak_net *net, const struct flow *f,
 static double of_uplink(const struct merak_net *net, const struct flow *f,
                         int uplink)
 {
+    int pair = net->uplinks.uplink[uplink].pair;
     double part = 1;
 
+    if (pair > 0 && pair != f->demand.pair)
+        return 0;
     for (int l = net->uplinks.uplink[uplink].level; l > 0; l--)
         part -= merak_demand_part(&f->demand, l);
     return part > LEAST_PART ? part : 0;

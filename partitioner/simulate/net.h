@@ -24,6 +24,8 @@ struct merak_uplink_share {
 struct merak_uplink {
     int first, n; /* in uplinks->share */
     int level;
+    int pair; /* 0: for all that leaves the domain; else the way from it to
+                 that pair's other island */
     double bytes_per_s;
 };
 

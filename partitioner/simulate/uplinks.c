@@ -2,7 +2,8 @@
 /* uplinks.c - which programs share the uplinks of domains, as of nodes
  *
  * Every rank has its own uplink, and a domain of each level has one for all its
- * ranks, if that is limited.  Logical ranks fill domains in order.
+ * ranks, if that is limited; an island has one for each other island.  Logical
+ * ranks fill domains in order.
  */
 #include "config.h"
 
@@ -10,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/grow.h"
+#include "partitioner/device/island_ways.h"
 
 #include <stdlib.h>
 
@@ -18,6 +20,7 @@ struct tally {
     const struct merak_program *const *programs;
     int n, stages;
     int level, domain; /* the domain's number */
+    int pair;          /* as in an uplink */
     int domain_ranks;
     double way_bytes_per_s;
     int *first;   /* [stages] a program, or -1 */
@@ -104,7 +107,7 @@ static bool is_alike(const struct merak_uplinks *w,
     const struct merak_uplink_share *of_a = &w->share[a->first];
     const struct merak_uplink_share *of_b = &w->share[b->first];
 
-    if (a->n != b->n || a->level != b->level)
+    if (a->n != b->n || a->level != b->level || a->pair != b->pair)
         return false;
     for (int i = 0; i < a->n; i++) {
         if (of_a[i].program != of_b[i].program ||
@@ -120,7 +123,7 @@ static enum merak_status add_uplink(struct merak_uplinks *w,
                                     struct merak_error *err)
 {
     const struct merak_uplink added = {first, w->n_shares - first, t->level,
-                                       t->way_bytes_per_s};
+                                       t->pair, t->way_bytes_per_s};
     enum merak_status rc;
 
     for (int i = w->n - 1; i >= 0; i--) {
@@ -148,7 +151,8 @@ static enum merak_status add_domain(struct merak_uplinks *w,
         rc = add_stage(w, t, t->touched[i], err);
     if (rc != MERAK_OK)
         return rc;
-    if (w->n_shares - first > 1 || (w->last > 1 && w->n_shares > first))
+    if (w->n_shares - first > 1 ||
+        (w->n_shares > first && (w->last > 1 || t->pair > 0)))
         return add_uplink(w, t, first, err);
     if (w->n_shares > first) {
         const struct merak_uplink_share *share = &w->share[first];
@@ -181,6 +185,31 @@ static enum merak_status add_level(struct merak_uplinks *w, struct tally *t,
     return rc;
 }
 
+/* Add the ways of the pairs of islands, as uplinks of both: a flow from one to
+ * the other leaves the one and enters the other. */
+static enum merak_status add_pairs(struct merak_uplinks *w, struct tally *t,
+                                   const struct merak_links *links,
+                                   struct merak_error *err)
+{
+    const struct merak_islands *islands = links->islands;
+    enum merak_status rc = MERAK_OK;
+
+    t->level = w->last - 1;
+    t->domain_ranks = links->level[t->level].ranks;
+    for (int a = 0; a < islands->n && t->domain_ranks > 0; a++) {
+        for (int b = 0; b < islands->n && rc == MERAK_OK; b++) {
+            if (a == b)
+                continue;
+            t->domain = a;
+            t->pair = merak_islands_pair(islands, a, b);
+            t->way_bytes_per_s = merak_links_way(links, t->pair);
+            count_domain(t, &t->programs[0]->plan);
+            rc = add_domain(w, t, err);
+        }
+    }
+    return rc;
+}
+
 static enum merak_status add_levels(struct merak_uplinks *w, struct tally *t,
                                     const struct merak_links *links,
                                     struct merak_error *err)
@@ -193,6 +222,8 @@ static enum merak_status add_levels(struct merak_uplinks *w, struct tally *t,
         if (level->ranks > 0 && level->way_bytes_per_s > 0)
             rc = add_level(w, t, level, err);
     }
+    if (rc == MERAK_OK && links->islands != NULL)
+        rc = add_pairs(w, t, links, err);
     free(t->first);
     return rc;
 }

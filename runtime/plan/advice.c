@@ -189,6 +189,8 @@ static enum merak_status say_size(struct plan_asked *a, struct merak_error *err)
     in.unlike = false;
     while (in.n_kinds < 2 && halve(&in) &&
            work / in.nodes / in.ranks_per_node < AS_FAST * all_s) {
+        if (!merak_links_may_have(&plan->device.links, in.nodes))
+            continue;
         step_s = plan_changed_step(a, &in, AS_FAST * all_s);
         if (step_s > 0) {
             best = in;
@@ -199,9 +201,13 @@ static enum merak_status say_size(struct plan_asked *a, struct merak_error *err)
         return say_what_to_buy(a, err);
     return plan_lines_add(
         &a->advice->words, err,
-        "fewer ranks are %s: with --nodes %d --ranks-per-node %d a step takes "
+        "fewer ranks are %s: with --nodes %d --ranks-per-node %d%s a step "
+        "takes "
         "%s",
         enough_s < all_s ? "better" : "enough", best.nodes, best.ranks_per_node,
+        plan->opt->machine.islands != NULL && best.nodes < plan->in.nodes
+            ? ", of one island,"
+            : "",
         merak_seconds_text(enough_s, step));
 }
 

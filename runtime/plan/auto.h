@@ -6,6 +6,7 @@
 #include "base/size.h"
 #include "io/plan_file.h"
 #include "kernels/kernels.h"
+#include "partitioner/device/island_ways.h"
 #include "partitioner/search/search.h"
 #include "runtime/plan/planned_model.h"
 
@@ -22,6 +23,7 @@ struct plan_auto {
     struct merak_device kind[MERAK_MAX_KINDS];
     struct merak_search_input in;
     bool by_hosts; /* none was proved for NCCL */
+    struct merak_island_hops hops; /* between the islands of --links */
     /* At --expert-load: the step's seconds, 0 if it is not given; and the
      * highest load that there can be, 1 if experts are not divided. */
     double loaded_s, most_load;

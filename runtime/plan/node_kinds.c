@@ -4,6 +4,7 @@
 
 #include "runtime/plan/node_kinds.h"
 
+#include "runtime/plan/plan_islands.h"
 #include "runtime/plan/plan_levels.h"
 
 #include "base/error.h"
@@ -148,7 +149,9 @@ enum merak_status plan_kinds_load(const struct plan_options *opt,
         rc = merak_chosen_device(slowest, any, err);
     if (rc == MERAK_OK && opt->several.kinds.n > 0)
         any->memory_bytes = memory;
-    return rc == MERAK_OK ? set_links(opt, any, err) : rc;
+    if (rc == MERAK_OK)
+        rc = set_links(opt, any, err);
+    return rc == MERAK_OK ? plan_islands_set(opt, any, err) : rc;
 }
 
 enum merak_status plan_kinds_print(const struct plan_options *opt,

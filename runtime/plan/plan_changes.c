@@ -116,7 +116,8 @@ static bool set_nodes(struct changed *c, int nodes)
 {
     c->in.nodes = nodes;
     c->in.pin.dp = replicas_on(c, nodes);
-    return c->in.pin.dp > 0;
+    return c->in.pin.dp > 0 &&
+           merak_links_may_have(&c->plan->device.links, nodes);
 }
 
 static bool add_nodes(struct changed *c)

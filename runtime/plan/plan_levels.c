@@ -171,7 +171,7 @@ const char *plan_levels_text(const struct merak_device *device,
                              char text[PLAN_LEVELS_TEXT])
 {
     const struct merak_links *links = &device->links;
-    int last = merak_links_last(links);
+    int last = merak_links_last(links) - (links->islands != NULL);
     size_t n = 0;
 
     text[0] = '\0';

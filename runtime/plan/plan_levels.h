@@ -11,7 +11,8 @@
  * device's; its last level stays. */
 enum merak_status plan_levels_set(const char *text, struct merak_device *device,
                                   struct merak_error *err) MERAK_CHECKED;
-/* The same text for a device's levels; "" if there are but nodes. */
+/* The same text for a device's levels, without its islands; "" if there are but
+ * nodes. */
 enum { PLAN_LEVELS_TEXT = 192 };
 const char *plan_levels_text(const struct merak_device *device,
                              char text[PLAN_LEVELS_TEXT]);

@@ -6,6 +6,7 @@
 #include "runtime/plan/listed.h"
 #include "runtime/plan/planned_model.h"
 #include "runtime/plan/node_kinds.h"
+#include "runtime/plan/plan_islands.h"
 #include "runtime/plan/start_time.h"
 #include "runtime/plan/plan_options.h"
 #include "runtime/plan/plan_saved.h"
@@ -112,29 +113,6 @@ static enum merak_status set_device(void *target, const char *text,
     return MERAK_OK;
 }
 
-/* "1T", "300G", "2.5e12" */
-static enum merak_status set_tokens(void *target, const char *text,
-                                    struct merak_error *err)
-{
-    static const char unit[] = "kMGT";
-    struct plan_options *opt = target;
-    char *end;
-    double value = strtod(text, &end);
-    const char *at =
-        *end != '\0' ? strchr(unit, *end == 'B' ? 'G' : *end) : NULL;
-
-    for (const char *u = unit; at != NULL && u <= at; u++)
-        value *= 1e3;
-    if (end == text || (*end != '\0' && (at == NULL || end[1] != '\0')) ||
-        !(value >= 1 && value <= 1e18))
-        return merak_fail(err, MERAK_ERR_CONFIG,
-                          "--tokens: expected a number, with suffix k, M, G "
-                          "(or B) or T, as 1T; got \"%.60s\"",
-                          text);
-    opt->run.tokens = value;
-    return MERAK_OK;
-}
-
 static enum merak_status add_saved(void *target, const char *text,
                                    struct merak_error *err)
 {
@@ -221,7 +199,7 @@ static const struct merak_option rows[] = {
               "was asked for"},
     {"tokens", MERAK_OPTION_CALL, 0,
      .about = "days and GPU-hours of a run over N tokens, as 1T or 300G",
-     .arg = "N", .set = set_tokens},
+     .arg = "N", .set = plan_tokens_set},
     {"price", MERAK_OPTION_REAL, AT(run.price), .positive = true,
      .about = "of a rank's device an hour: the run's cost, too"},
     {"sbatch", MERAK_OPTION_TEXT, AT(run.sbatch), .arg = "ARGS",
@@ -254,6 +232,8 @@ static const struct merak_option rows[] = {
     {"levels", MERAK_OPTION_TEXT, AT(machine.levels), .arg = "NAME:RANKS,..",
      .about = "of links, from a node outwards, as node:8,leaf:256:2; :N after "
               "ranks: oversubscribed (the device's)"},
+    {"links", MERAK_OPTION_TEXT, AT(machine.links), .arg = "FILE",
+     .about = "islands of nodes, as sites, with the links of each pair"},
     {"what-if", MERAK_OPTION_TEXT, AT(what_if),
      .about = "choices that are fixed, tp=4,micro-batch=1,..: any of tp to "
               "branches above",
@@ -266,7 +246,7 @@ static const struct merak_option rows[] = {
 
 enum {
     N_ROWS = sizeof(rows) / sizeof(rows[0]),
-    N_SEARCH = 7,
+    N_SEARCH = 8,
 };
 
 static const struct merak_option_table table = {rows, N_ROWS};
@@ -442,6 +422,8 @@ static enum merak_status check(struct plan_options *opt,
 
     if (rc == MERAK_OK)
         rc = plan_kinds_check(opt, err);
+    if (rc == MERAK_OK)
+        rc = plan_islands_open(opt, err);
     if (rc != MERAK_OK)
         return rc;
     if (opt->given.no_zero1) {
@@ -490,10 +472,11 @@ static enum merak_status check(struct plan_options *opt,
     opt->plan.memory_bytes = (size_t)opt->memory_bytes;
     opt->search = opt->device != NULL || opt->given.nodes ||
                   opt->ranks_per_node > 0 || opt->machine.rack_nodes > 0 ||
-                  opt->machine.levels != NULL || opt->what_if != NULL ||
-                  opt->choice.list.auto_stages || opt->choice.tp < 0 ||
-                  opt->choice.pp < 0 || opt->choice.dp < 0 ||
-                  opt->choice.cp < 0 || opt->choice.ep < 0;
+                  opt->machine.levels != NULL || opt->machine.links != NULL ||
+                  opt->what_if != NULL || opt->choice.list.auto_stages ||
+                  opt->choice.tp < 0 || opt->choice.pp < 0 ||
+                  opt->choice.dp < 0 || opt->choice.cp < 0 ||
+                  opt->choice.ep < 0;
     if (opt->search)
         rc = check_machine(opt, err);
     listed = plan_listed_has_kinds(opt) && (listed || opt->saved.n > 0);
@@ -540,6 +523,7 @@ void plan_options_fini(struct plan_options *opt)
     plan_listed_fini(opt);
     plan_saved_fini(opt);
     merak_given_fini(&opt->choice.list);
+    merak_islands_destroy(opt->machine.islands);
     free(opt->several.words);
     free(opt->several.kinds.words);
     free(opt->words);

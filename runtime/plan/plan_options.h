@@ -6,6 +6,7 @@
 #include "io/plan_file.h"
 #include "partitioner/device/cost_model.h"
 #include "partitioner/device/device.h"
+#include "partitioner/device/island_ways.h"
 #include "partitioner/plan/choice.h"
 #include "partitioner/search/search.h"
 #include "runtime/plan/plan_emit.h"
@@ -73,6 +74,8 @@ struct plan_options {
                     borrow from it; listed.c */
         int rack_nodes;     /* 0: not given */
         const char *levels; /* of links; NULL: not given */
+        const char *links;  /* the file of islands; NULL: not given */
+        struct merak_islands *islands;
         bool is_known;
         struct merak_device device; /* of several kinds, what all can do: */
         struct merak_device kind[MERAK_MAX_KINDS];
@@ -94,6 +97,9 @@ enum merak_status plan_options_parse(int argc, char **argv,
                                      struct merak_error *err) MERAK_CHECKED;
 void plan_options_fini(struct plan_options *opt);
 void plan_options_help(const struct merak_plan_program *own);
+/* run_cost.c: --tokens. */
+enum merak_status plan_tokens_set(void *target, const char *text,
+                                  struct merak_error *err) MERAK_CHECKED;
 /* uneven_load.c: --expert-load fits the other options. */
 enum merak_status plan_load_check(const struct plan_options *opt,
                                   struct merak_error *err) MERAK_CHECKED;

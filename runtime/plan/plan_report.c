@@ -7,6 +7,7 @@
 #include "runtime/plan/advice.h"
 #include "runtime/plan/auto.h"
 #include "runtime/plan/draw.h"
+#include "runtime/plan/plan_islands.h"
 #include "runtime/plan/plan_levels.h"
 #include "runtime/plan/node_kinds.h"
 #include "runtime/plan/plan_saved.h"
@@ -390,6 +391,7 @@ void plan_report_print(const struct plan_auto *plan,
     plan_advice_print(advice);
     print_choices(&result->choice[0].plan);
     print_links(plan, result);
+    plan_islands_print(plan, result);
     print_stages(plan, result);
     print_memory(result);
     print_runners(result);
@@ -497,7 +499,7 @@ static json_t *prediction_object(const struct plan_auto *plan,
                             merak_json_real(c->part_s[i]));
     return json_pack(
         "{s:o, s:I, s:f, s:f, s:f, s:f, s:o, s:f, s:s, s:b, s:I, s:o, s:o, "
-        "s:o*, s:o*}",
+        "s:o*, s:o*, s:o*, s:o*}",
         "request", plan_request_object(&plan->model, &plan->in), "params",
         (json_int_t)r->params, "step_s", c->step_s, "least_step_s", r->bound_s,
         "fetch_exposed_s", c->fetch_s, "offload_exposed_s", c->offload_s,
@@ -513,7 +515,9 @@ static json_t *prediction_object(const struct plan_auto *plan,
         plan->loaded_s > 0
             ? json_pack("{s:f, s:f, s:f}", "load", plan->opt->expert_load,
                         "step_s", plan->loaded_s, "most", plan->most_load)
-            : NULL);
+            : NULL,
+        "island_order", plan_islands_object(plan, r), "island_hops",
+        plan_hops_object(plan));
 }
 
 enum merak_status plan_json_save(json_t *object, const char *path,

@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "runtime/plan/auto.h"
+#include "runtime/plan/plan_islands.h"
 
 #include "base/size.h"
 
@@ -37,7 +38,7 @@ enum merak_status plan_search(struct plan_auto *plan,
 
     plan->in.seconds = PLAN_SEARCH_SHARE * plan->opt->search_seconds;
     plan->in.stop = &stop_asked;
-    rc = merak_search(&plan->in, result_p, err);
+    rc = plan_islands_search(plan, result_p, err);
     if (caught)
         sigaction(SIGINT, &before, NULL);
     return rc;

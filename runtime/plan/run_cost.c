@@ -4,8 +4,13 @@
 
 #include "runtime/plan/plan_emit.h"
 
+#include "runtime/plan/plan_options.h"
+
 #include "base/error.h"
 #include "base/size.h"
+
+#include <stdlib.h>
+#include <string.h>
 
 enum merak_status plan_cost_check(const struct plan_cost *cost,
                                   struct merak_error *err)
@@ -14,6 +19,29 @@ enum merak_status plan_cost_check(const struct plan_cost *cost,
         return MERAK_OK;
     return merak_fail(err, MERAK_ERR_CONFIG,
                       "--price needs the tokens of a run: give --tokens, too");
+}
+
+/* "1T", "300G", "2.5e12" */
+enum merak_status plan_tokens_set(void *target, const char *text,
+                                  struct merak_error *err)
+{
+    static const char unit[] = "kMGT";
+    struct plan_options *opt = target;
+    char *end;
+    double value = strtod(text, &end);
+    const char *at =
+        *end != '\0' ? strchr(unit, *end == 'B' ? 'G' : *end) : NULL;
+
+    for (const char *u = unit; at != NULL && u <= at; u++)
+        value *= 1e3;
+    if (end == text || (*end != '\0' && (at == NULL || end[1] != '\0')) ||
+        !(value >= 1 && value <= 1e18))
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--tokens: expected a number, with suffix k, M, G "
+                          "(or B) or T, as 1T; got \"%.60s\"",
+                          text);
+    opt->run.tokens = value;
+    return MERAK_OK;
 }
 
 void plan_cost_print(const struct plan_cost *cost, double tokens_per_s,

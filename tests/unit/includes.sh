@@ -30,7 +30,7 @@ partitioner/schedule    base include/merak
 partitioner/plan        base partitioner/layout partitioner/schedule
 partitioner/refine      base partitioner/device
 partitioner/program     base include/merak partitioner/graph partitioner/layout partitioner/schedule partitioner/plan partitioner/device
-partitioner/simulate    base partitioner/graph partitioner/schedule partitioner/program
+partitioner/simulate    base partitioner/graph partitioner/schedule partitioner/device partitioner/program
 partitioner/assembly    base include/merak partitioner/graph partitioner/order partitioner/program
 partitioner/search      base partitioner/graph partitioner/schedule partitioner/plan partitioner/device partitioner/program partitioner/simulate partitioner/assembly
 partitioner/search/table base partitioner/graph partitioner/program partitioner/search

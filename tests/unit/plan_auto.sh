@@ -46,7 +46,7 @@ refuses()
     fi
 }
 
-echo 1..171
+echo 1..176
 
 # A device that is none is said before what else such a plan needs, and fields
 # of a model that nobody reads are named.
@@ -196,6 +196,28 @@ has "a saved plan knows the levels" "$tmp/out" \
 "$merak" plan --model "$model" --plan "$tmp/levels.json" >"$tmp/out" 2>&1
 has "and what leaves a rack" "$tmp/out" \
     "$(grep "^step" "$tmp/first" | cut -d, -f1)"
+
+# Islands, and the order in which the pipeline passes them.
+cat >"$tmp/links.json" <<'EOF'
+{"islands": [{"name": "a", "nodes": 1}, {"name": "b", "nodes": "n2"},
+             {"name": "c", "nodes": 1}],
+ "between": [["a", "b", {"bytes_per_s": 1e7, "latency_s": 0.01}],
+             ["b", "c", {"bytes_per_s": 1e6, "latency_s": 0.01}],
+             ["a", "c", {"bytes_per_s": 1e7, "latency_s": 0.01}]]}
+EOF
+"$merak" plan --model "$model" --device cpu --links "$tmp/links.json" \
+    --ranks-per-node 1 --pp 3 --seq 16 --global-batch 12 \
+    --json "$tmp/islands.json" >"$tmp/out" 2>&1
+has "a pipeline passes islands by their fastest ways" "$tmp/out" \
+    "on 3 x 1 cpu" "(stage 0), a (stage 1), " "hops of a micro-batch: "
+has "a plan file has them" "$tmp/islands.json" '"island_order": [' \
+    '"hosts": "n2"' '"island_hops": ['
+refuses "--nodes: the islands of $tmp/links.json have 3 together" --device cpu \
+    --nodes 4 --links "$tmp/links.json" --seq 16 --global-batch 12
+refuses "--links beside --stages" --device cpu --stages 1x1-2x1 \
+    --links "$tmp/links.json" --seq 16 --global-batch 12
+refuses "--links: $tmp/none.json: " --device cpu --links "$tmp/none.json" \
+    --seq 16 --global-batch 12
 levels() {
     refuses "$1" --device cpu --nodes 4 --seq 16 --global-batch 32 \
         --levels "$2" "${@:3}"

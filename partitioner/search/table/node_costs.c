@@ -151,7 +151,7 @@ static void measure_kernel(struct merak_walker *w,
 /* The stages as the first one meets them. */
 static struct merak_spread spread_of_stages(const struct merak_walker *w)
 {
-    struct merak_spread spread = {{0}};
+    struct merak_spread spread = {.n = {0}};
 
     for (int s = 0; s < w->plan->pp; s++)
         spread.n[merak_links_level(&w->cost->links, 0,
@@ -176,7 +176,7 @@ static double kernel_loss_s(const struct merak_walker *w,
 static struct merak_spread spread_along(const struct merak_walker *w, int axis)
 {
     const struct merak_mesh *mesh = &w->sharded->mesh;
-    struct merak_spread spread = {{0}};
+    struct merak_spread spread = {.n = {0}};
     int stride = 1, me = 0, size = 1;
 
     for (int a = merak_sharded_tensor_axes(w->sharded) - 1; a >= 0; a--) {

@@ -335,7 +335,7 @@ static void count_zero1_savings(const struct merak_walker *w,
         hold->gather_s += merak_links_exchange_s(
             &w->cost->links, MERAK_CONVERT_ALL_GATHER,
             (n - 1) * part * (double)merak_dtype_bytes(v->dtype),
-            &(struct merak_spread){{n}});
+            &(struct merak_spread){.n = {n}});
     }
     *(v->dtype == MERAK_F32 ? &hold->f32_elems_saved
                             : &hold->bf16_elems_saved) = count - part;
@@ -398,7 +398,7 @@ static double exchange_s(const struct merak_walker *w,
 
     return merak_links_exchange_s(
         &w->cost->links, kind, words * (double)merak_dtype_bytes(grad->dtype),
-        &(struct merak_spread){{n}});
+        &(struct merak_spread){.n = {n}});
 }
 
 /* Count the sums over tensor ranks that replicate a parameter: all-reduces, or

@@ -266,12 +266,12 @@ static void known_costs_are_found(void **state)
     assert_near_one("all-gather",
                     merak_links_exchange_s(&cost.links,
                                            MERAK_CONVERT_ALL_GATHER, 1000,
-                                           &(struct merak_spread){{2}}),
+                                           &(struct merak_spread){.n = {2}}),
                     30.5e-6);
     assert_near_one("all-reduce",
                     merak_links_exchange_s(&cost.links,
                                            MERAK_CONVERT_ALL_REDUCE, 1e5,
-                                           &(struct merak_spread){{2}}),
+                                           &(struct merak_spread){.n = {2}}),
                     110e-6);
     assert_near_one("transfer", merak_links_message_s(&cost.links, 0, 5e5),
                     280e-6);
@@ -438,17 +438,17 @@ static void groups_are_kept(void **state)
     assert_near_one("8",
                     merak_links_exchange_s(&cost.links,
                                            MERAK_CONVERT_ALL_GATHER, 1e6,
-                                           &(struct merak_spread){{8}}),
+                                           &(struct merak_spread){.n = {8}}),
                     7 * 4e-5 + 1e-3);
     assert_near_one("6",
                     merak_links_exchange_s(&cost.links,
                                            MERAK_CONVERT_ALL_GATHER, 1e6,
-                                           &(struct merak_spread){{6}}),
+                                           &(struct merak_spread){.n = {6}}),
                     5 * 4e-5 + 1e-3);
     assert_near_one("3",
                     merak_links_exchange_s(&cost.links,
                                            MERAK_CONVERT_ALL_GATHER, 1e6,
-                                           &(struct merak_spread){{3}}),
+                                           &(struct merak_spread){.n = {3}}),
                     2 * 5e-6 + 1e6 / 5e9);
     merak_device_fini(&back);
 }

@@ -56,7 +56,7 @@ static void links_without_latency_get_one_from_a_trace(void **state)
     assert_near_one("exchange",
                     merak_links_exchange_s(&cost.links,
                                            MERAK_CONVERT_ALL_GATHER, 0,
-                                           &(struct merak_spread){{2}}),
+                                           &(struct merak_spread){.n = {2}}),
                     3e-5);
     assert_true(cost.links.group[0].bytes_per_s == 5e9);
     free(changes);

@@ -149,45 +149,45 @@ static void sums_are_as_by_hand(void **state)
 #define AG MERAK_CONVERT_ALL_GATHER
         {"3e9 elements over 8, then 8 nodes",
          {NVLINK, NET},
-         {{{{8}}, RS, 10.5e9}, {{{1, 7}}, RS, 1.3125e9}},
+         {{{.n = {8}}, RS, 10.5e9}, {{.n = {1, 7}}, RS, 1.3125e9}},
          {1.3125e9},
          0.0584943,
          false},
         {"8 B over 8, then 2 nodes",
          {NVLINK, NET},
-         {{{{8}}, RS, 28.105914e9}, {{{1, 1}}, RS, 2.007565e9}},
+         {{{.n = {8}}, RS, 28.105914e9}, {{.n = {1, 1}}, RS, 2.007565e9}},
          {2.007565e9},
          0.122756,
          false},
         {"8 B over 8, then 16 nodes",
          {NVLINK, NET},
-         {{{{8}}, RS, 28.105914e9}, {{{1, 15}}, RS, 3.764185e9}},
+         {{{.n = {8}}, RS, 28.105914e9}, {{.n = {1, 15}}, RS, 3.764185e9}},
          {3.764185e9},
          0.162002,
          false},
         {"1e6 over 8, then 8 nodes",
          {NVLINK, NET},
-         {{{{8}}, RS, 3.5e6}, {{{1, 7}}, RS, 437500}},
+         {{{.n = {8}}, RS, 3.5e6}, {{.n = {1, 7}}, RS, 437500}},
          {437500},
          180.444e-6,
          false},
         {"1e9 over 4, then 2 nodes",
          {NVLINK, NET},
-         {{{{4}}, RS, 3e9}, {{{1, 1}}, RS, 0.5e9}},
+         {{{.n = {4}}, RS, 3e9}, {{.n = {1, 1}}, RS, 0.5e9}},
          {0.5e9},
          19.4834e-3,
          false},
         {"1e9 over the 64 of a rack, then 2",
          {{"node", 64, 8e-6, 9e11, 0}, {"net", 0, 15e-6, 5e10, 0}},
-         {{{{64}}, RS, 3.9375e9}, {{{1, 1}}, RS, 31.25e6}},
+         {{{.n = {64}}, RS, 3.9375e9}, {{.n = {1, 1}}, RS, 31.25e6}},
          {31.25e6},
          5.5190e-3,
          false},
         {"over 8, 8 below a leaf, then 8 leaves",
          {NVLINK, {"leaf", 64, 10e-6, 9e10, 0}, NET},
-         {{{{8}}, RS, 3.5e9},
-          {{{1, 7}}, RS, 437.5e6},
-          {{{1, 0, 7}}, RS, 54.6875e6}},
+         {{{.n = {8}}, RS, 3.5e9},
+          {{.n = {1, 7}}, RS, 437.5e6},
+          {{.n = {1, 0, 7}}, RS, 54.6875e6}},
          {437.5e6, 54.6875e6},
          16.0296e-3,
          false},
@@ -195,16 +195,16 @@ static void sums_are_as_by_hand(void **state)
          {{"node", 4, 8e-6, 9e11, 0},
           {"nvl", 64, 8e-6, 9e11, 0},
           {"net", 0, 15e-6, 5e10, 0}},
-         {{{{4}}, RS, 3e9},
-          {{{1, 15}}, RS, 937.5e6},
-          {{{1, 0, 7}}, RS, 54.6875e6}},
+         {{{.n = {4}}, RS, 3e9},
+          {{.n = {1, 15}}, RS, 937.5e6},
+          {{.n = {1, 0, 7}}, RS, 54.6875e6}},
          {937.5e6, 54.6875e6},
          5.71775e-3,
          false},
         /* all 512 at once: 7, 56 and 448 peers of 1e9 / 128 each */
         {"at once over three levels",
          {NVLINK, {"leaf", 64, 10e-6, 9e10, 0}, NET},
-         {{{{8, 56, 448}}, RS, 511e9 / 128}},
+         {{{.n = {8, 56, 448}}, RS, 511e9 / 128}},
          {56e9 / 128, 448e9 / 128},
          7 * 8e-6 + 56 * 10e-6 + 448 * 15e-6 + 7e9 / 128 / 3.6e11 +
              56e9 / 128 / 9e10 + 448e9 / 128 / 4.5e10,
@@ -213,14 +213,14 @@ static void sums_are_as_by_hand(void **state)
          * pace: 448 hops in nodes, 56 and 7 between */
         {"along rings over three levels",
          {NVLINK, {"leaf", 64, 10e-6, 9e10, 0}, NET},
-         {{{{8, 56, 448}}, AG, 511e9 / 128}},
+         {{{.n = {8, 56, 448}}, AG, 511e9 / 128}},
          {511e9 / 1024 * 7 / 8, 511e9 / 1024 / 8},
          448 * 8e-6 + 56 * 10e-6 + 7 * 15e-6 + 511e9 / 1024 / 4.5e10,
          true},
         /* up and down: 7 in a node, 3 of leaves and 3 of nodes below one */
         {"along trees over three levels",
          {NVLINK, {"leaf", 64, 10e-6, 9e10, 0}, NET},
-         {{{{8, 56, 448}}, MERAK_CONVERT_ALL_REDUCE, 8e4}},
+         {{{.n = {8, 56, 448}}, MERAK_CONVERT_ALL_REDUCE, 8e4}},
          {1e4 * 7 / 8, 1e4 / 8},
          2 * (7 * 8e-6 + 3 * 10e-6 + 3 * 15e-6) + 1e4 / 4.5e10,
          true},
@@ -262,8 +262,8 @@ static void a_way_out_is_shared(void **state)
         .level = {{"node", 8, 0, 3.6e11, 1e11}, {"net", 0, 0, 4.5e10, 0}}};
     const struct merak_plan plan = {.tp = 1, .pp = 1, .dp = 64};
     const struct merak_links shared = merak_links_shared(&links, &plan, 0);
-    const struct merak_spread outer = {{1, 7}};
-    const struct merak_spread all = {{8, 56}};
+    const struct merak_spread outer = {.n = {1, 7}};
+    const struct merak_spread all = {.n = {8, 56}};
 
     (void)state;
     assert_near_one("at once",
@@ -288,7 +288,7 @@ static void a_leaf_has_a_way_out(void **state)
     const struct merak_spread all = merak_links_sharers(&links, &plan, 0, true);
     const struct merak_links own = merak_links_shared(&links, &plan, 0);
     const struct merak_links full = merak_links_contended(&links, &all);
-    const struct merak_spread spread = {{2, 6, 8}};
+    const struct merak_spread spread = {.n = {2, 6, 8}};
     double sum_s;
 
     (void)state;

@@ -15,7 +15,8 @@ static void links_have_levels(void **state)
 {
     const struct merak_links m = {
         .level = {{"link", 4, 1, 100, 0}, {"net", 0, 5, 10, 0}}};
-    const struct merak_spread node = {{4}}, both = {{4, 4}}, alone = {{1}};
+    const struct merak_spread node = {.n = {4}}, both = {.n = {4, 4}},
+                              alone = {.n = {1}};
     const int group[] = {1, 3, 4, 7, 8};
     struct merak_spread spread;
 
@@ -72,7 +73,7 @@ static void gradients_leave_the_node(void **state)
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
         struct merak_links links = {.n_groups = 0};
         const struct merak_spread spread = {
-            {rows[i].inside, rows[i].replicas - rows[i].inside}};
+            .n = {rows[i].inside, rows[i].replicas - rows[i].inside}};
         double bytes =
             4 * rows[i].elements * (rows[i].replicas - 1) / rows[i].replicas;
         struct merak_demand demand;
@@ -125,7 +126,7 @@ static void rings_leave_a_node_once(void **state)
         struct merak_links links = {.level = {{"link", 8, 8e-6, 3.6e11, 0},
                                               {"net", 0, 15e-6, 4.5e10, 0}}};
         const struct merak_spread spread = {
-            {rows[i].inside, rows[i].replicas - rows[i].inside}};
+            .n = {rows[i].inside, rows[i].replicas - rows[i].inside}};
         struct merak_demand demand;
         double got;
 
@@ -146,7 +147,7 @@ static void sums_in_order_are_direct(void **state)
 {
     struct merak_links links = {.level = {{"link", 8, 8e-6, 3.6e11, 0},
                                           {"net", 0, 15e-6, 4.5e10, 0}}};
-    const struct merak_spread spread = {{8, 56}};
+    const struct merak_spread spread = {.n = {8, 56}};
 
     (void)state;
     merak_links_use_library(&links, false);
