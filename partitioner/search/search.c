@@ -315,6 +315,25 @@ static enum merak_status check_offload(const struct merak_search_input *in,
     return rc;
 }
 
+/* Are there ranks enough for the hops that are to be sent in part? */
+static enum merak_status check_lossy(const struct merak_search_input *in,
+                                     struct merak_error *err)
+{
+    int ranks = in->nodes * in->ranks_per_node;
+    int last = merak_lossy_last(&in->pin.lossy);
+
+    if (!merak_lossy_any(&in->pin.lossy) || (ranks > 1 && last < ranks))
+        return MERAK_OK;
+    if (ranks == 1)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--lossy-hops: one rank sends nothing to another "
+                          "stage; leave it out");
+    return merak_fail(err, MERAK_ERR_CONFIG,
+                      "--lossy-hops: %d ranks have no hop behind stage %d; "
+                      "expected stages 0..%d",
+                      ranks, last, ranks - 2);
+}
+
 static enum merak_status check(const struct merak_search_input *in,
                                struct merak_error *err)
 {
@@ -349,6 +368,8 @@ static enum merak_status check(const struct merak_search_input *in,
     rc = merak_plan_check_degrees(&degrees, err);
     if (rc == MERAK_OK)
         rc = check_offload(in, err);
+    if (rc == MERAK_OK)
+        rc = check_lossy(in, err);
     if (rc == MERAK_OK)
         rc = merak_fixed_valid(&in->pin.list, err);
     if (rc != MERAK_OK || in->pin.schedule == NULL)

@@ -138,7 +138,7 @@ static void note_lists(const struct plan_emitted *e, struct plan_notes *n)
     const struct merak_plan *p = e->wanted;
     int parts = p->drop != NULL ? merak_plan_own_parts(p) : 0;
     enum merak_recompute all = plan_recompute_of(p);
-    char counts[160] = "", word[MERAK_CHOICE_WORD];
+    char counts[160] = "", word[MERAK_CHOICE_WORD], lossy[128];
     bool alike = parts == 0 || all != MERAK_RECOMPUTE_FULL;
 
     if (p->stage != NULL)
@@ -147,6 +147,10 @@ static void note_lists(const struct plan_emitted *e, struct plan_notes *n)
         plan_lose(n, "cannot express: --tp-plan %s: %s cuts weights as its "
                   "layers do",
                   p->tp_plan.text, n->trainer->name);
+    if (merak_lossy_any(&p->lossy))
+        plan_lose(n, "cannot express: %s; %s sends whole values",
+                  merak_lossy_describe(&p->lossy, p->pp, lossy, sizeof(lossy)),
+                  n->trainer->name);
     if (!alike || all != e->plan->recompute) {
         merak_choice_word(&merak_choice[MERAK_CHOICE_RECOMPUTE],
                           (long)e->plan->recompute, word);

@@ -109,6 +109,7 @@ struct merak_plan plan_trainer_adapt(const struct plan_trainer *t,
     p.tp_batch_percent = 0;
     p.split = (struct merak_layer_split){{0}};
     p.tp_plan = (struct merak_tp_plan){""};
+    p.lossy = (struct merak_lossy){0};
     p.tp_axes = 0;
     if (p.ep > 1 &&
         !t->has_experts) { /* whose ranks have samples each, as replicas have */

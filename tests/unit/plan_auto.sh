@@ -46,7 +46,7 @@ refuses()
     fi
 }
 
-echo 1..176
+echo 1..179
 
 # A device that is none is said before what else such a plan needs, and fields
 # of a model that nobody reads are named.
@@ -289,6 +289,13 @@ has "a plan that the other cannot run is not that plan" "$tmp/out" \
     "# cannot express: schedule zb-h1; emitted 1f1b" "--num-layers 2"
 has "and an error" "$tmp/err" "cannot express: schedule zb-h1" \
     "1 line above: what was printed is not the plan"
+"$merak" plan --model "$model" --seq 16 --pp 2 --global-batch 4 \
+    --lossy-hops 8 --emit torchtitan >"$tmp/out" 2>"$tmp/err"
+has "nor is one whose hops are sent in part" "$tmp/err" \
+    "cannot express: lossy: stage 0 -> 1 ratio 8; torchtitan sends whole values"
+refuses "--lossy-hops 8: one stage sends nothing" --pp 1 --lossy-hops 8
+refuses "8 ranks have no hop behind stage 9" --nodes 1 --device h100 \
+    --global-batch 8 --lossy-hops 9:8
 "$merak" plan --model "$model" --device h100 --global-batch 32 --seq 16 \
     --schedule zb-h1 --pp 2 --emit torchtitan --emit-anyway >"$tmp/out" \
     2>"$tmp/err" || echo none >"$tmp/out"
