@@ -7,6 +7,8 @@
  *   merak_plan  the format's version, 2; 3 if stages have unlike ranks
  *   sent        {pp_bytes, dp_bytes} per step, over a link between stages and
  *               one between replicas; absent if not known
+ *   islands     the names of nodes of islands, in the order of their ranks, as
+ *               "n[5-8];n[1-4]"; only in plans for islands with names
  *   plan        {tp, pp, dp, order, cp, ep, chunks, microbatches,
  *               micro_batch, schedule, sub_pipeline, recompute, memory_bytes,
  *               zero1, sp, dtype, scatter, cut, drop, branches, tp_batch,
@@ -28,11 +30,10 @@
  *               merak_graph_fingerprint()
  *   program     merak_program_ids(), 16 digits: a run whose programs have
  *               another id does not run this plan
- *   id          XXH3 of plan, run, program and sent as compact JSON with sorted
- *               keys, 16 digits, to detect changes of any
- *   predicted   {step_s, memory_bytes, device}; and kinds, if stages are on
- *               nodes of several: [{device, nodes, flops_per_s} ..], in the
- *               order of their ranks
+ *   id          XXH3 of plan, run, program, sent and islands as compact JSON
+ * with sorted keys, 16 digits, to detect changes of any predicted   {step_s,
+ * memory_bytes, device}; and kinds, if stages are on nodes of several:
+ * [{device, nodes, flops_per_s} ..], in the order of their ranks
  *
  * All other keys are for users and other programs.
  */
@@ -166,11 +167,11 @@ json_t *merak_plan_object(const struct merak_plan *p)
 /* The id of a plan; false when out of memory. */
 static bool make_id(const json_t *file, char id[MERAK_FINGERPRINT_TEXT])
 {
-    json_t *all = json_pack("{s:O?, s:O?, s:O?, s:O*}", "plan",
-                            json_object_get(file, "plan"), "run",
-                            json_object_get(file, "run"), "program",
-                            json_object_get(file, "program"), "sent",
-                            json_object_get(file, "sent"));
+    json_t *all = json_pack(
+        "{s:O?, s:O?, s:O?, s:O*, s:O*}", "plan", json_object_get(file, "plan"),
+        "run", json_object_get(file, "run"), "program",
+        json_object_get(file, "program"), "sent", json_object_get(file, "sent"),
+        "islands", json_object_get(file, "islands"));
     char *text = json_dumps(all, JSON_COMPACT | JSON_SORT_KEYS);
 
     json_decref(all);
@@ -203,12 +204,14 @@ json_t *merak_plan_file_object(struct merak_plan_file *file)
                           sizeof(ranks));
     snprintf(program, sizeof(program), "%016" PRIx64, file->program);
     object = json_pack(
-        "{s:i, s:o*, s:o*, s:o, s:{s:s, s:I, s:I}, s:s}", "merak_plan",
+        "{s:i, s:o*, s:o*, s:o*, s:o, s:{s:s, s:I, s:I}, s:s}", "merak_plan",
         file->plan.stage != NULL ? FORMAT_MESHES : FORMAT, "sent",
-        sent_object(&file->sent), "ranks",
-        ranks[0] != '\0' ? json_string(ranks) : NULL, "plan", merak_plan_object(&file->plan), "run",
-        "model", file->model, "seq", (json_int_t)file->seq, "global_batch",
-        (json_int_t)file->global_batch, "program", program);
+        sent_object(&file->sent), "islands",
+        file->islands[0] != '\0' ? json_string(file->islands) : NULL, "ranks",
+        ranks[0] != '\0' ? json_string(ranks) : NULL, "plan",
+        merak_plan_object(&file->plan), "run", "model", file->model, "seq",
+        (json_int_t)file->seq, "global_batch", (json_int_t)file->global_batch,
+        "program", program);
     if (object == NULL || !make_id(object, file->id)) {
         json_decref(object);
         return NULL;
@@ -506,6 +509,7 @@ static void read_file(struct merak_plan_reader *r, const json_t *in,
     levels = json_string_value(json_object_get(request, "levels"));
     if (levels != NULL && strlen(levels) < sizeof(file->levels))
         memcpy(file->levels, levels, strlen(levels) + 1);
+    file->has_islands = json_object_get(in, "island_order") != NULL;
     check_id(r, in, file);
 }
 

@@ -38,6 +38,9 @@ struct merak_plan_file {
     int n_kinds;                                   /* 0: all nodes are alike */
     int ranks_per_node, rack_nodes; /* it was searched for; 0: not known.  Only
                                        read: a report adds them, and: */
+    char islands[2048]; /* names of the nodes of islands, in the order of ranks,
+                           "n[5-8];n[1-4]"; "": not named, or none */
+    bool has_islands;   /* it was searched for; likewise only read */
     char levels[192]; /* as --levels has them; "": not those of a device */
     char id[MERAK_FINGERPRINT_TEXT]; /* of plan and run; encode fills it */
 };

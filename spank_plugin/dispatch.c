@@ -331,6 +331,9 @@ static enum merak_status make_plan(uint32_t job, uint32_t step, char **text_p,
     rc = read_wishes(&plan.input, &is_auto, err);
     if (rc == MERAK_OK)
         rc = site_of_step(job, step, &plan.site, err);
+    if (rc == MERAK_OK && head.islands[0] != '\0')
+        rc = merak_error_as_config(
+            merak_site_take_islands(&plan.site, head.islands, err), err);
     if (rc == MERAK_OK)
         rc = is_auto
                  ? merak_degrees_check_auto(&plan.input, plan.site.n_tasks, err)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan_head.c - read the degrees and bytes sent from a plan file, in srun
+/* plan_head.c - read the degrees, bytes sent and islands of a plan file, in
+ * srun
  *
  * io/plan_file.c writes these keys first and in this order, so that they can
  * be read without a JSON library: the plugin only links libc.  The program
@@ -16,7 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { HEAD_BYTES = 2048, FORMAT = 2, FORMAT_MESHES = 3 };
+enum { HEAD_BYTES = 4096, FORMAT = 2, FORMAT_MESHES = 3 };
 
 /* Ranks of unlike stages are the tasks in order, as those of replicas are; the
  * program checks how many there have to be. */
@@ -35,6 +36,7 @@ enum merak_status plan_head_read(const char *path, struct plan_head *head,
     FILE *in;
     size_t n;
     int version = 0, found, sent = 0, ranks = 0, begin = 0, end = 0, after = 0;
+    int islands = 0;
 
     why = merak_fopen_regular(path, &in);
     if (why != NULL)
@@ -51,6 +53,10 @@ enum merak_status plan_head_read(const char *path, struct plan_head *head,
                " , \"dp_bytes\" : %18" SCNu64 " }%n",
                &got.pp_bytes, &got.dp_bytes, &sent) == 2)
         rest += sent;
+    /* only of named ones */
+    if (sscanf(rest, " , \"islands\" : \"%2047[]A-Za-z0-9._,;[-]\"%n",
+               got.islands, &islands) == 1)
+        rest += islands;
     /* only of unlike stages */
     if (sscanf(rest, " , \"ranks\" : \"%511[0-9x.-]\"%n", got.ranks, &ranks) ==
         1)

@@ -109,6 +109,7 @@ struct plan_head {
     enum merak_order order;
     uint64_t pp_bytes, dp_bytes; /* 0: not known */
     char ranks[512]; /* of unlike stages, "2x4-8x1"; else "" */
+    char islands[2048]; /* of nodes, "n[5-8];n[1-4]"; else "" */
 };
 
 /* MERAK_ERR_CONFIG if there is no plan at `path`. */

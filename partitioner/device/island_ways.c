@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* island_ways.c - ways between islands, and the order of islands in a pipeline */
+/* island_ways.c - ways between islands, and the order of islands in a pipeline
+ */
 #include "config.h"
 
 #include "partitioner/device/island_ways.h"

@@ -21,6 +21,7 @@
 #include <stdbool.h>
 
 enum { MERAK_MOST_ISLANDS = 16, MERAK_ISLAND_NAME = 24 };
+enum { MERAK_ISLAND_HOSTS = 120 }; /* characters of its nodes' names */
 
 /* From one island to another, or back. */
 struct merak_island_way {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* island_ways_file.c - read files of islands, as island_ways.h describes them */
+/* island_ways_file.c - read files of islands, as island_ways.h describes them
+ */
 #include "config.h"
 
 #include "partitioner/device/island_ways.h"
@@ -72,7 +73,7 @@ static int count_hosts(const char *text)
         for (inside = 1; *at != '\0' && *at != ','; at++) {
             named = true;
             if (*at != '[') {
-                if (isspace((unsigned char)*at) || *at == ']')
+                if (!isalnum((unsigned char)*at) && strchr("-._", *at) == NULL)
                     return 0;
                 continue;
             }
@@ -110,6 +111,12 @@ static enum merak_status read_nodes(const struct reader *r, const json_t *in,
     const char *hosts = json_string_value(nodes);
     json_int_t n = json_integer_value(nodes);
 
+    if (hosts != NULL && strlen(hosts) > MERAK_ISLAND_HOSTS)
+        return merak_fail(r->err, MERAK_ERR_FORMAT,
+                          "%s: names of nodes of island \"%s\" are %zu "
+                          "characters; expected up to %d",
+                          r->path, island->name, strlen(hosts),
+                          MERAK_ISLAND_HOSTS);
     if (hosts != NULL)
         n = count_hosts(hosts);
     if (n < 1 || n > 65535)

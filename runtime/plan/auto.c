@@ -6,6 +6,7 @@
 #include "runtime/plan/auto.h"
 #include "runtime/plan/draw.h"
 #include "runtime/plan/node_kinds.h"
+#include "runtime/plan/plan_islands.h"
 #include "runtime/plan/plan_saved.h"
 
 #include "base/error.h"
@@ -312,6 +313,8 @@ static enum merak_status plan_one(const struct plan_options *opt,
     plan.identified = rc == MERAK_OK && (opt->json != NULL || opt->saved.n > 0);
     if (plan.identified)
         rc = merak_chosen_file(&plan.in, result, &plan.file, err);
+    if (rc == MERAK_OK && plan.identified)
+        plan_islands_name(&plan);
     if (rc == MERAK_OK && opt->json != NULL)
         rc = plan_report_save(&plan, result, &advice, err);
     if (rc == MERAK_OK && (opt->svg != NULL || opt->html != NULL))

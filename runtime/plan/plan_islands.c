@@ -269,6 +269,29 @@ static void print_bound(const struct plan_auto *plan,
                island_at(plan, to)->name, way);
 }
 
+/* Do all have the names of their nodes? */
+static bool are_named(const struct merak_islands *islands)
+{
+    for (int i = 0; i < islands->n; i++) {
+        if (islands->island[i].hosts == NULL)
+            return false;
+    }
+    return true;
+}
+
+void plan_islands_name(struct plan_auto *plan)
+{
+    const struct merak_islands *islands = plan->opt->machine.islands;
+    size_t n = 0;
+
+    if (islands == NULL || !are_named(islands))
+        return;
+    for (int k = 0; k < islands->n; k++)
+        n += (size_t)snprintf(plan->file.islands + n,
+                              sizeof(plan->file.islands) - n, "%s%s",
+                              k > 0 ? ";" : "", island_at(plan, k)->hosts);
+}
+
 void plan_islands_print(const struct plan_auto *plan,
                         const struct merak_search_result *r)
 {
@@ -302,6 +325,8 @@ void plan_islands_print(const struct plan_auto *plan,
         }
     }
     puts(any ? "" : "none, pipelines stay on their islands");
+    if (!are_named(islands))
+        puts("a run does not know these islands: name their nodes in the file");
     print_bound(plan, r);
 }
 

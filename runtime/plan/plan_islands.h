@@ -26,6 +26,8 @@ enum merak_status plan_islands_set(const struct plan_options *opt,
 enum merak_status plan_islands_search(struct plan_auto *plan,
                                       struct merak_search_result **result_p,
                                       struct merak_error *err) MERAK_CHECKED;
+/* Write the names of their nodes into the plan's file, if all are known. */
+void plan_islands_name(struct plan_auto *plan);
 /* Which island runs which stages, the hops between them, and what bounds the
  * step; nothing without islands. */
 void plan_islands_print(const struct plan_auto *plan,

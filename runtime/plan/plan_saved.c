@@ -207,6 +207,13 @@ enum merak_status plan_saved_open(struct plan_options *opt,
     rc = check_alone(opt, err);
     for (int i = 0; i < opt->saved.n && rc == MERAK_OK; i++)
         rc = merak_plan_file_load(opt->saved.path[i], &opt->saved.file[i], err);
+    for (int i = 0; i < opt->saved.n && rc == MERAK_OK; i++) {
+        if (opt->saved.file[i]->has_islands && opt->machine.islands == NULL)
+            rc = merak_fail(err, MERAK_ERR_CONFIG,
+                            "plan %.80s is for islands, whose links are not in "
+                            "it: give --links the file that it was made with",
+                            opt->saved.path[i]);
+    }
     if (rc == MERAK_OK)
         rc = take_kinds(opt, opt->saved.file[0], err);
     if (rc != MERAK_OK)

@@ -90,6 +90,35 @@ save()
     [ "$(sort -u <<<"$output")" = 2 ]
 }
 
+@test "ranks are placed on islands in the plan's order, which runs" {
+    cat >"$RUNS/links.json" <<'EOF'
+{"islands": [{"name": "b", "nodes": "n[2]"}, {"name": "a", "nodes": "n1"}],
+ "between": [["a", "b", {"bytes_per_s": 1e8, "latency_s": 1e-4}]]}
+EOF
+    save "$RUNS/islands.json" --links "$RUNS/links.json" --ranks-per-node 2 \
+        --what-if tp=2,pp=2
+    planned=$(programs)
+    run srun -n4 --ntasks-per-node=2 -w 'n[1-2]' --overcommit \
+        --merak-plan="$RUNS/islands.json" sh -c \
+        'echo $MERAK_PP_RANK $SLURMD_NODENAME'
+    echo "$output"
+    [ "$(sort -u <<<"$output")" = "0 n2
+1 n1" ]
+    train 4 islands --ntasks-per-node=2 -w 'n[1-2]' \
+        --merak-plan="$RUNS/islands.json" --
+    [ "$status" -eq 0 ]
+    [ "$(programs)" = "$planned" ]
+    run merak plan --model "$MODEL" --plan "$RUNS/islands.json"
+    [ "$status" -eq 66 ]
+    [[ $output == *"give --links the file that it was made with" ]]
+    merak plan --model "$MODEL" --plan "$RUNS/islands.json" \
+        --links "$RUNS/links.json" | grep -F "b (stage 0), a (stage 1)"
+    sed 's/n\[2\];n1/n1;n[2]/' "$RUNS/islands.json" >"$RUNS/turned.json"
+    run merak plan --model "$MODEL" --plan "$RUNS/turned.json" \
+        --links "$RUNS/links.json"
+    [[ $output == *"was changed after it was saved"* ]]
+}
+
 @test "a plan that does not fit is refused, before a task starts if srun sees it" {
     save "$RUNS/fit.json" --nodes 1 --ranks-per-node 4 --what-if tp=2,pp=2
     refuse srun -n8 --overcommit --merak-plan="$RUNS/fit.json" echo ran

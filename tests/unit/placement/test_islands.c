@@ -61,11 +61,67 @@ static void tp_stays_in_a_leaf_if_told_so(void **state)
     }
 }
 
+/* --- islands of nodes, of a plan ------------------------------------------ */
+
+/* Of islands of two nodes each, in a plan's order. */
+static void ranks_fill_islands_in_their_order(void **state)
+{
+    static const int want[] = {4, 5, 6, 7, 0, 1, 2, 3};
+    struct merak_placement *p;
+    struct merak_site s;
+
+    (void)state;
+    make_site(&s, "a:2,2;b:2,2", false);
+    assert_int_equal(merak_site_take_islands(&s, "n[3-4];n1,n2", NULL),
+                     MERAK_OK);
+    assert_string_equal(s.node_path[0], "island1.root.a");
+    assert_string_equal(s.node_path[3], "island0.root.b");
+    p = must_compute(&s, 2, 4, MERAK_ORDER_TP_DP_PP);
+    for (int l = 0; l < s.n_tasks; l++)
+        assert_int_equal(merak_placement_physical_of(p, l), want[l]);
+    merak_placement_destroy(p);
+    merak_site_fini(&s);
+    make_site(&s, ".:2,2", false); /* no tree is known */
+    assert_int_equal(merak_site_take_islands(&s, "n2;n1", NULL), MERAK_OK);
+    assert_string_equal(s.node_path[0], "island1");
+    merak_site_fini(&s);
+}
+
+static void nodes_that_are_no_islands_are_refused(void **state)
+{
+    static const struct {
+        const char *islands, *says;
+        enum merak_status rc;
+    } rows[] = {
+        {"n[1-2];n3", "node n4 is in none of the plan's islands, n[1-2];n3",
+         MERAK_ERR_CONFIG},
+        {"n[1-3];n4", "island 1 of the plan's 2, n[1-3];n4, has 6 of 8 tasks",
+         MERAK_ERR_CONFIG},
+        {"n[1-4];n5", "island 1 of the plan's 2", MERAK_ERR_CONFIG},
+        {"n[1-", "", MERAK_ERR_FORMAT},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct merak_error err;
+        struct merak_site s;
+
+        make_site(&s, "a:2,2;b:2,2", false);
+        assert_int_equal(merak_site_take_islands(&s, rows[i].islands, &err),
+                         rows[i].rc);
+        assert_non_null(strstr(err.text, rows[i].says));
+        assert_string_equal(s.node_path[0], "root.a");
+        merak_site_fini(&s);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tp_may_leave_a_node_if_told_so),
         cmocka_unit_test(tp_stays_in_a_leaf_if_told_so),
+        cmocka_unit_test(ranks_fill_islands_in_their_order),
+        cmocka_unit_test(nodes_that_are_no_islands_are_refused),
     };
 
     return cmocka_run_group_tests_name("islands", tests, NULL, NULL);
