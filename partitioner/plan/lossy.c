@@ -41,6 +41,23 @@ int merak_lossy_ratio(const struct merak_lossy *lossy, int hop)
     return hop >= 0 && hop < MERAK_LOSSY_HOPS ? lossy->ratio[hop] : 0;
 }
 
+bool merak_lossy_obeys(const struct merak_lossy *has,
+                       const struct merak_lossy *asked, int n)
+{
+    bool obeys = true;
+
+    for (int h = 0; h < n; h++) {
+        int ratio = merak_lossy_ratio(has, h);
+        int said = merak_lossy_ratio(asked, h);
+
+        if (h == n - 1 && (has->all > 0 || asked->all > 0))
+            break; /* there may be none from the last stage to the first */
+        obeys =
+            obeys && (asked->most > 0 ? ratio <= asked->most : ratio == said);
+    }
+    return obeys;
+}
+
 int merak_lossy_hop_between(int from, int to)
 {
     int low = from < to ? from : to, high = from < to ? to : from;

@@ -36,6 +36,10 @@ bool merak_lossy_equal(const struct merak_lossy *a,
 int merak_lossy_last(const struct merak_lossy *lossy);
 /* 0: it is whole. */
 int merak_lossy_ratio(const struct merak_lossy *lossy, int hop);
+/* Do the hops of a plan of n stages have the ratios that were asked for, or, of
+ * "auto", no higher ones? */
+bool merak_lossy_obeys(const struct merak_lossy *has,
+                       const struct merak_lossy *asked, int n);
 /* The hop by which neighbouring parts of two stages are joined. */
 int merak_lossy_hop_between(int from, int to);
 /* "8" for every hop, "1:8,2:4" (also with dashes between) for those behind

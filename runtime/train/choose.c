@@ -297,6 +297,10 @@ static struct merak_choices choices_said(const struct merak_trainer *t)
     given[MERAK_CHOICE_DP] = r->dp > 0 && alike;
     given[MERAK_CHOICE_CP] = r->cp > 0;
     given[MERAK_CHOICE_BOUNDARY] = said.boundary != MERAK_BOUNDARY_AUTO;
+    given[MERAK_CHOICE_LOSSY_HOPS] =
+        given[MERAK_CHOICE_LOSSY_HOPS] &&
+        !merak_lossy_obeys(&t->chosen->plan.lossy, &said.lossy,
+                           t->chosen->plan.pp);
     /* A search knows it, and may have found no such order. */
     given[MERAK_CHOICE_BRANCHES] =
         said.branches != MERAK_BRANCHES_AUTO && saved_plan(t) != NULL;

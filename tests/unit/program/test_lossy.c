@@ -95,6 +95,40 @@ static void people_are_told_of_ratios(void **state)
     }
 }
 
+static void plans_obey_what_was_asked(void **state)
+{
+    static const struct {
+        const char *has, *asked;
+        int stages;
+        bool obeys;
+    } rows[] = {
+        {"8", "8", 4, true},
+        {"0:8", "8", 2, true},
+        {"8", "0:8", 2, true},
+        {"0:8,1:8,2:8", "8", 4, true},
+        {"0:8,2:8", "8", 4, false},
+        {"8", "4", 2, false},
+        {"0:8,1:4", "auto:8", 4, true},
+        {"none", "auto:8", 4, true},
+        {"0:8,1:4", "auto:6", 4, false},
+        {"none", "8", 2, false},
+        {"0:8", "none", 2, false},
+        {"3:8", "3:8", 4, true},
+        {"3:8", "none", 4, false},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct merak_lossy has, asked;
+
+        assert_int_equal(merak_lossy_parse(rows[i].has, &has, NULL), MERAK_OK);
+        assert_int_equal(merak_lossy_parse(rows[i].asked, &asked, NULL),
+                         MERAK_OK);
+        if (merak_lossy_obeys(&has, &asked, rows[i].stages) != rows[i].obeys)
+            fail_msg("%s for %s", rows[i].has, rows[i].asked);
+    }
+}
+
 /* Seconds .8, .08, .4, .01 at most 8: 8, .8, 4, .1. */
 static void ratios_follow_seconds(void **state)
 {
@@ -432,6 +466,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_are_read_and_printed),
         cmocka_unit_test(people_are_told_of_ratios),
+        cmocka_unit_test(plans_obey_what_was_asked),
         cmocka_unit_test(ratios_follow_seconds),
         cmocka_unit_test(pipelines_compute_what_one_rank_does),
         cmocka_unit_test(slices_agree_to_rounding),
