@@ -87,6 +87,9 @@
     OP(xent_max, PLAIN, PLAIN)              \
     OP(xent_sum, PLAIN, PLAIN)              \
     OP(xent_loss, PLAIN, PLAIN)             \
+    OP(dice_sums, SCRATCH, SCRATCH)         \
+    OP(dice_loss, PLAIN, PLAIN)             \
+    OP(dice_dlogits, PLAIN, SCRATCH)        \
     OP(pair_loss, PLAIN, PLAIN)             \
     OP(point_loss, PLAIN, PLAIN)            \
     OP(point_loss_dx, PLAIN, PLAIN)         \

@@ -79,6 +79,22 @@ struct merak_value *merak_batchnorm(struct merak_model *m,
                                     struct merak_value *gamma,
                                     struct merak_value *beta, float eps,
                                     const struct merak_batch_statistics *of);
+/*
+ * How little classes of points overlap with what they should be: the mean over
+ * samples and classes of 1 - (2 sum p t + s) / (sum p + sum t + s), with p the
+ * softmax of logits, t 1 where the class is the target, sums over a sample's
+ * points that have one, and s 1e-5.  A loss, f64 [], as merak_mse() is.
+ *
+ *   logits   [B,..,V]
+ *   targets  i32 [B,..], MERAK_NO_TARGET allowed
+ *
+ * Where ranks have parts of the points (--cp) they exchange 3 V numbers of each
+ * sample.
+ * Source: Milletari et al. 2016 (arXiv:1606.04797), sec. 3.
+ */
+struct merak_value *merak_softmax_dice(struct merak_model *m,
+                                       struct merak_value *logits,
+                                       struct merak_value *targets);
 /* The channels of x[0], of x[1], .. of n values, 2 to 4, beside one another:
  * their other dims are the same. */
 struct merak_value *merak_concat(struct merak_model *m, int n,

@@ -96,6 +96,22 @@ struct merak_value *merak_bce(struct merak_model *m, struct merak_value *x,
     return point_loss(m, MERAK_POINT_BCE, x, targets);
 }
 
+/* Each class of each sample counts as one element. */
+struct merak_value *merak_softmax_dice(struct merak_model *m,
+                                       struct merak_value *logits,
+                                       struct merak_value *targets)
+{
+    struct merak_attrs mean = {.f = {1}};
+    struct merak_value *sums, *e;
+
+    sums = merak_model_apply(m, "dice_sums", NULL, 2,
+                             (struct merak_value *[]){logits, targets});
+    e = merak_model_apply(m, "dice_loss", NULL, 1, &sums);
+    if (e != NULL)
+        mean.f[0] = 1 / (double)merak_shape_count(&e->shape);
+    return made(m, merak_model_apply(m, "mean_loss", &mean, 1, &e), e, -1);
+}
+
 /* --- several ----------------------------------------------------------------
  */
 
@@ -141,8 +157,8 @@ void merak_loss(struct merak_model *m, const char *name,
     if (m->status == MERAK_OK && of == NULL)
         merak_model_fail(m, MERAK_ERR_PARAM,
                          "loss %s: %s is none, expected what "
-                         "merak_cross_entropy(), merak_mse(), merak_mae() or "
-                         "merak_bce() returned",
+                         "merak_cross_entropy(), merak_mse(), merak_mae(), "
+                         "merak_bce() or merak_softmax_dice() returned",
                          name, value == NULL ? "NULL" : value->name);
     else if (m->status == MERAK_OK && of->loss.name != NULL)
         merak_model_fail(m, MERAK_ERR_PARAM, "loss %s: it already is loss %s",

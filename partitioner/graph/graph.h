@@ -138,6 +138,9 @@
  *                   m)) where the pair begins, elsewhere 0; weight has its
  *                   derivatives by nll; f[0] = beta of DPO.  reward has f[0]
  *                   times either sum where its answer begins, elsewhere 0
+ *     dice_sums     logits c[B,..,V], targets i32[B,..] -> f64[B,V,3]: sums of
+ *                   p t, p and t over points that have a target (kernels/dice.h)
+ *     dice_loss     sums f64[B,V,3] -> e f32[B,V]
  *     point_loss    x c[..], t f32[..] -> e f32[..]; i[1] = enum
  *                   merak_point_loss
  *     losses        n times f64[] -> f64[n]; list: weights
@@ -201,6 +204,8 @@
  *     (topk_unpack is also the gradient of topk_pack;)
  *     (rope, add, scale, dropout reuse their forward ops in phase B, conv_dx
  *     conv and conv_dw)
+ *     dice_dlogits  B  logits, targets, sums -> dlogits c[B,..,V]; i[0], f[0]
+ *                   as xent_dlogits; zeros where there is no target
  *     point_loss_dx B  x, t -> dx c[..]; i[0], f[0] as xent_dlogits, i[1] as
  *                   forward
  *     xent_dlogits  B  logits, max, sum, targets, (weight) -> dlogits

@@ -25,6 +25,9 @@ enum {
     ROW_PAIR,
     ROW_POINT,
     ROW_POINT_DX,
+    ROW_DICE_SUMS,
+    ROW_DICE,
+    ROW_DICE_DX,
     ROW_MEAN,
     ROW_LOSSES,
     ROW_DLOGITS,
@@ -65,6 +68,14 @@ MERAK_DIMS(xent_dlogits, XENT_DLOGITS)
 #define POINT_LOSS_DX "x=c:* t=f:* > dx=c:*"
 MERAK_DIMS_SIGNATURE(point_loss, POINT_LOSS)
 MERAK_DIMS_SIGNATURE(point_loss_dx, POINT_LOSS_DX)
+/* Of all points of a sample: cut, they give partial sums. */
+MERAK_DIMS(dice_sums, "logits=c:b*V targets=i:b* > sums=d:bV3")
+MERAK_DIMS(dice_loss, "sums=d:bv3 > e=f:bv")
+MERAK_DIMS(dice_dlogits,
+           "logits=c:b*V targets=i:b* sums=d:bV3 > dlogits=c:b*V")
+MERAK_COST(dice_sums, 6)
+MERAK_COST(dice_loss, 2)
+MERAK_COST(dice_dlogits, 8)
 MERAK_COST(point_loss, 4)
 MERAK_COST(point_loss_dx, 4)
 MERAK_COST(losses, 0)
@@ -196,6 +207,28 @@ static enum merak_status point_loss_grad(struct merak_grad *g,
     return merak_grad_unary(g, node, 0, "point_loss_dx", attrs, 2, in, err);
 }
 
+/* Of overlaps of classes: from their mean to the logits at once, cut as the
+ * sums are. */
+static enum merak_status dice_grad(struct merak_grad *g,
+                                   const struct merak_node *dice,
+                                   const struct merak_attrs *attrs,
+                                   struct merak_error *err)
+{
+    const struct merak_node *sums =
+        made_by(merak_node_in(dice, 0), ROW_DICE_SUMS);
+
+    if (sums == NULL)
+        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                          "dice_loss: its sums do not come from dice_sums, so "
+                          "it has no gradient");
+    return merak_grad_unary(
+        g, sums, 0, "dice_dlogits", attrs, 3,
+        (struct merak_value *[]){merak_node_in(sums, 0),
+                                 merak_node_in(sums, 1),
+                                 merak_node_out(sums, 0)},
+        err);
+}
+
 /*
  * The gradient from the mean back to the logits has one closed form, softmax
  * minus one-hot, times the weight of the position if there are pairs: the
@@ -208,6 +241,7 @@ static enum merak_status mean_loss_grad(struct merak_grad *g,
 {
     const struct merak_node *pair = made_by(merak_node_in(node, 0), ROW_PAIR);
     const struct merak_node *point = made_by(merak_node_in(node, 0), ROW_POINT);
+    const struct merak_node *dice = made_by(merak_node_in(node, 0), ROW_DICE);
     const struct merak_node *loss =
         made_by(merak_node_in(pair != NULL ? pair : node, 0), ROW_LOSS);
     struct merak_attrs attrs = *merak_node_attrs(node);
@@ -216,6 +250,8 @@ static enum merak_status mean_loss_grad(struct merak_grad *g,
     attrs.i[0] = loss_number(node);
     if (point != NULL)
         return point_loss_grad(g, point, &attrs, err);
+    if (dice != NULL)
+        return dice_grad(g, dice, &attrs, err);
     if (loss == NULL)
         return merak_fail(err, MERAK_ERR_UNSUPPORTED,
                           "mean_loss: its input does not come from xent_loss, "
@@ -251,6 +287,15 @@ const struct merak_op merak_ops_loss[] = {
                       .numbers = point_numbers),
     [ROW_POINT_DX] =
         MERAK_OP_WITH(point_loss_dx, 2, 2, 1, NULL, .step_use = MERAK_STEP_LOSS,
+                      .in_place = true),
+    [ROW_DICE_SUMS] =
+        MERAK_OP_WITH(dice_sums, 2, 2, 1, NULL, .step_use = MERAK_STEP_NONE,
+                      .numbers = merak_no_numbers),
+    [ROW_DICE] =
+        MERAK_OP_WITH(dice_loss, 1, 1, 1, NULL, .step_use = MERAK_STEP_NONE,
+                      .numbers = merak_no_numbers),
+    [ROW_DICE_DX] =
+        MERAK_OP_WITH(dice_dlogits, 3, 3, 1, NULL, .step_use = MERAK_STEP_LOSS,
                       .in_place = true),
     [ROW_LOSSES] = MERAK_OP_WITH(
         losses, 1, MERAK_MAX_LOSSES, 1, NULL, .step_use = MERAK_STEP_NONE,

@@ -11,6 +11,7 @@
 #include "kernels/cuda/cuda_channels.cu"
 #include "kernels/cuda/cuda_columns.cu"
 #include "kernels/cuda/cuda_copy.cu"
+#include "kernels/cuda/cuda_dice.cu"
 #include "kernels/cuda/cuda_embed.cu"
 #include "kernels/cuda/cuda_expert_rows.cu"
 #include "kernels/cuda/cuda_experts.cu"

@@ -32,6 +32,7 @@ static enum merak_dtype dtype_of(char type, enum merak_dtype compute)
         return MERAK_BF16;
     case KC_DOUBLE:
     case KC_SUMS:
+    case KC_SHARES:
         return MERAK_F64;
     default:
         return compute == MERAK_F64 ? MERAK_F64 : MERAK_F32;
@@ -181,7 +182,7 @@ static void fill(struct kc *c, int operand, char type, size_t vocab,
             u = floor(u * (double)vocab);
         else if (type == KC_PLACES && i % P == 0)
             u = floor(u * (double)P);
-        else if (type == KC_POSITIVE)
+        else if (type == KC_POSITIVE || type == KC_SHARES)
             u += 0.5;
         else if (type == KC_SUMS && i % 2 == 1)
             u = 8 + 4 * u;

@@ -147,7 +147,7 @@ static void segments(struct merak_model *m, void *arg)
     const struct merak_window half = {.stride = 2};
     struct merak_value *x =
         merak_input(m, "pixels", merak_model_dtype(m), "byxc", dim);
-    struct merak_value *side;
+    struct merak_value *side, *mask;
 
     (void)arg;
     side = x = normed(m, x, "down", 1, CHANNELS);
@@ -158,9 +158,10 @@ static void segments(struct merak_model *m, void *arg)
     x = merak_concat(m, 2, (struct merak_value *[]){side, x});
     x = normed(m, x, "again", 3 * CHANNELS, CHANNELS);
     x = merak_conv(m, x, WEIGHT("out", CLASSES, 1, 1, CHANNELS), NULL, NULL);
-    merak_cross_entropy(m, x,
-                        merak_input(m, "mask", MERAK_I32, "byx",
-                                    (const size_t[]){B, SIDE, NARROW}));
+    mask = merak_input(m, "mask", MERAK_I32, "byx",
+                       (const size_t[]){B, SIDE, NARROW});
+    merak_loss(m, "class", merak_cross_entropy(m, x, mask), 1);
+    merak_loss(m, "overlap", merak_softmax_dice(m, x, mask), 0.5);
 }
 
 /* Statistics of all samples of a micro-batch. */
