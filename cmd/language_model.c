@@ -145,10 +145,28 @@ enum merak_status merak_lm_open(const struct merak_lm_options *opt,
     return rc;
 }
 
+/* Hops that were sent in part while the weights were trained are whole here,
+ * where there are no stages. */
+static void warn_of_hops(const struct merak_ckpt_state *state)
+{
+    static const char key[] = "--lossy-hops=";
+    const char *at = strstr(state->fingerprint, key), *end;
+
+    if (at == NULL)
+        return;
+    at += sizeof(key) - 1;
+    end = at + strcspn(at, ";");
+    if (strncmp(at, "none;", 5) != 0)
+        merak_warn("cmd",
+                   "the weights were trained with --lossy-hops %.*s; here hops "
+                   "are whole, for which they are not as good",
+                   (int)(end - at), at);
+}
+
 /* The adapters of a checkpoint; none of a folder. */
-static enum merak_status read_lora(const char *dir,
-                                   struct merak_lora_record *record,
-                                   struct merak_error *err)
+static enum merak_status read_record(const char *dir,
+                                     struct merak_lora_record *record,
+                                     struct merak_error *err)
 {
     struct merak_ckpt *ckpt = NULL;
     enum merak_status rc;
@@ -157,8 +175,10 @@ static enum merak_status read_lora(const char *dir,
     if (merak_safetensors_is_one(dir))
         return MERAK_OK;
     rc = merak_ckpt_open(dir, &ckpt, err);
-    if (rc == MERAK_OK)
+    if (rc == MERAK_OK) {
         (void)merak_lora_parse(merak_ckpt_state(ckpt)->recipe, record);
+        warn_of_hops(merak_ckpt_state(ckpt));
+    }
     merak_ckpt_close(ckpt);
     /* merak_decoder_load() says what is not there */
     return rc == MERAK_ERR_NOT_FOUND ? MERAK_OK : rc;
@@ -183,7 +203,7 @@ enum merak_status merak_lm_load(struct merak_lm *lm,
         .early = grows ? lm->config.rope.short_positions : 0,
         .threads = opt->threads,
     };
-    enum merak_status rc = read_lora(opt->ckpt, &record, err);
+    enum merak_status rc = read_record(opt->ckpt, &record, err);
 
     if (rc == MERAK_OK && how.threads == 0)
         rc = merak_boot_threads(1, &how.threads, err);

@@ -121,7 +121,7 @@ planned()
 # The pair of nodes at a hop is of the cut, not of the schedule: what is sent in
 # part is said, and a checkpoint of it is resumed whole.
 @test "hops in part are bit-equal under each schedule, and resumed whole" {
-    local name=gpt2-tied-lossy ckpt
+    local name=gpt2-tied-lossy
 
     run_model gpt2-tied 0.5 1 2 1 $name --lossy-hops 0:4
     run_model gpt2-tied 0.5 1 2 1 $name-zb --lossy-hops 4 --schedule zb-h1
@@ -129,6 +129,9 @@ planned()
     grep 'lossy: stage 0 -> 1 ratio 4' "$RUNS/$name/out"
     jq -es 'all(.[]; .lossy_hops == "0:4")' "$RUNS/$name/metrics.jsonl"
     grep -F -- '--lossy-hops=0:4; ' "$RUNS/$name"/ckpt/step-*/manifest.json
+    merak generate --model "$TESTS/vectors/parity/gpt2-tied.json" --ids \
+        --ckpt "$RUNS/$name/ckpt" --prompt "1 2 3" --tokens 1 2>&1 |
+        grep 'trained with --lossy-hops 0:4; here hops are whole'
     run_model gpt2-tied 0.5 1 2 1 $name --steps 11
     grep -- '--lossy-hops is none, but .* was trained with 0:4' \
         "$RUNS/$name/out"
