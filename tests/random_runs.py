@@ -118,7 +118,7 @@ def draw_layout(r, experts, layers):
     p, ranks = draw_degrees(r, experts)
     p["--micro-batch"] = r.choice([1, 2, 4])
     p["--schedule"] = r.choice(
-        ["1f1b", "gpipe", "early", "last", "scp", "eager", "zb-h1", "zb-v",
+        ["1f1b", "gpipe", "early", "last", "scp", "eager", "eager:4", "zb-h1", "zb-v",
          "interleaved", "sliced:2", "sliced:3/60", "interlaced"])
     if p["--schedule"] in ("interleaved", "zb-v"):
         p["--chunks"] = 2

@@ -289,6 +289,7 @@ merak_plan_schedule_args(const struct merak_plan *plan, int stage)
         .microbatches = plan->microbatches / (plan->sub_pipeline ? 2 : 1),
         .chunks = merak_plan_chunks(plan),
         .slices = merak_schedule_slices(plan->schedule),
+        .warmups = merak_schedule_warmups(plan->schedule),
         .passes = merak_plan_passes(plan),
         .stage = stage};
 }

@@ -15,6 +15,10 @@
  * actions give back, and all of them point forward in the time of that play.
  * Whatever the real times are, they cannot form a cycle.
  *
+ * So are receives under eager:W, whose hops may take longer than an action: a
+ * receive that is posted when the value is sent gives it all the time that the
+ * warm-ups leave.
+ *
  * A pair's halves are sent one after the other.  Where a device's queues run in
  * order, the second is not received before the first is over, nor anything
  * started that follows in the program: posted with the first, it would keep
@@ -236,7 +240,8 @@ void merak_build_posts(struct merak_build *b)
     struct merak_timetable *table = NULL;
 
     b->arrivals.plays =
-        args.stages > 1 && (b->passes > 1 || b->skips || width(b) == 2);
+        args.stages > 1 &&
+        (b->passes > 1 || b->skips || width(b) == 2 || args.warmups != NULL);
     if (!b->arrivals.plays)
         return;
     b->lags.send_lag = 1;

@@ -80,6 +80,16 @@ enum merak_status merak_schedule_find(const char *name,
         *sched_p = &merak_schedule_sliced;
         return MERAK_OK;
     }
+    if (merak_schedule_warmups(name) != NULL) {
+        *sched_p = &merak_schedule_eager;
+        return MERAK_OK;
+    }
+    if (strncmp(name, "eager:", 6) == 0)
+        return merak_fail(err, MERAK_ERR_NOT_FOUND,
+                          "no schedule '%s'; after eager: comes the number of "
+                          "micro-batches in flight on the first stage, or one "
+                          "for each stage, with dashes, as in eager:7-4-1",
+                          name);
     list_names(names, sizeof(names));
     return merak_fail(err, MERAK_ERR_NOT_FOUND,
                       "no schedule '%s'; there are: %s", name, names);

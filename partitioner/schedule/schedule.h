@@ -66,6 +66,7 @@ struct merak_schedule_args {
     /* What only some schedules read; 0: the schedule's own default. */
     int slices;     /* sliced: pieces of a sequence; 1 */
     int passes;     /* the model's forwards before a backward; 1 (3f1b: 3) */
+    const char *warmups; /* eager: "W" or "W-W-.." of eager:W; NULL */
     unsigned moves; /* the schedule's own; callers leave it 0 */
 };
 
@@ -104,7 +105,8 @@ struct merak_schedule {
 
 /* By name; MERAK_ERR_NOT_FOUND lists the known names.  "scp:MOVE,..." is
  * shifted critical path with these moves only: drop-last, early, third;
- * "sliced:N" and "sliced:N/P" are sliced for args with N slices. */
+ * "sliced:N" and "sliced:N/P" are sliced for args with N slices, "eager:W" is
+ * eager for args with warmups. */
 enum merak_status merak_schedule_find(const char *name,
                                       const struct merak_schedule **sched_p,
                                       struct merak_error *err) MERAK_CHECKED;
@@ -117,6 +119,10 @@ int merak_schedule_slices(const char *name);
  * sliced:N are of equal length, those of sliced:N/P take equal times if P
  * percent of a sequence's time grow with the square of its length: sliced.c. */
 bool merak_schedule_slice(const char *name, size_t seq, size_t *at);
+/* W of "eager:W", which is a number of micro-batches in flight, of the first
+ * stage, or one of each stage with dashes between; part of the name, NULL if it
+ * has none. */
+const char *merak_schedule_warmups(const char *name);
 /* All of them, NULL-terminated. */
 const struct merak_schedule *const *merak_schedules(void);
 

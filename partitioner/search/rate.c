@@ -316,11 +316,12 @@ static void set_costs(struct merak_rater *r)
         below = above;
     }
     set_hops(r);
-    r->player.cost =
-        (struct merak_play_cost){.part = r->part_cost,
-                                 .hop = r->hop,
-                                 .first_more = merak_first_forward_more,
-                                 .arg = r};
+    r->player.cost = (struct merak_play_cost){
+        .part = r->part_cost,
+        .hop = r->hop,
+        .unposted = merak_schedule_warmups(r->plan->schedule) != NULL,
+        .first_more = merak_first_forward_more,
+        .arg = r};
 }
 
 /* Seconds of a stage for a unit: total, in kernels, recomputing. */

@@ -242,11 +242,13 @@ static enum merak_status simulate(struct merak_unlike *u,
 
 /* Do stages hold as many micro-batches of `some` as of all?  Else a step of
  * `some` takes less memory (gpipe). */
-static bool holds_as_many(const struct merak_unlike_list *list, int some,
-                          int all)
+static bool holds_as_many(const struct merak_unlike_list *list,
+                          const char *warmups, int some, int all)
 {
-    struct merak_schedule_args args = {
-        .stages = list->pp, .microbatches = some, .chunks = 1};
+    struct merak_schedule_args args = {.stages = list->pp,
+                                       .microbatches = some,
+                                       .chunks = 1,
+                                       .warmups = warmups};
     struct merak_lists *a = merak_lists_create(list->schedule, &args), *b;
     bool same = a != NULL;
 
@@ -266,6 +268,8 @@ enum merak_status merak_unlike_try(struct merak_unlike *u,
 {
     int all = (int)(u->s.in->global_batch / list->samples);
     int few = 2 * list->pp + 1, more = 3 * list->pp + 1;
+    const char *want = u->s.in->pin.schedule;
+    const char *warmups = want != NULL ? merak_schedule_warmups(want) : NULL;
     double step = 0, longer = 0;
     enum merak_status rc;
 
@@ -276,7 +280,7 @@ enum merak_status merak_unlike_try(struct merak_unlike *u,
     u->s.n_simulated++;
     list->fits = false;
     if (more >= all || effort_of(u, list, all) <= WHOLE ||
-        !holds_as_many(list, more, all)) {
+        !holds_as_many(list, warmups, more, all)) {
         u->s.effort.done += effort_of(u, list, all);
         rc = simulate(u, list, all, &step, &u->s.run_error);
     } else {

@@ -301,8 +301,12 @@ void merak_unlike_types_fini(struct merak_unlike_types *types)
 
 static bool may_have(const struct merak_unlike_types *types, int pp)
 {
+    const char *want = types->u->s.in->pin.schedule;
     const struct merak_schedule_args args = {
-        .stages = pp, .microbatches = types->microbatches, .chunks = 1};
+        .stages = pp,
+        .microbatches = types->microbatches,
+        .chunks = 1,
+        .warmups = want != NULL ? merak_schedule_warmups(want) : NULL};
 
     return merak_schedule_check(types->u->schedule, &args, NULL) == MERAK_OK;
 }

@@ -140,11 +140,43 @@ static bool is_new(struct seen *seen, const struct merak_schedule *schedule,
     return true;
 }
 
+/* eager:W, whose lists depend on its name. */
+static void rate_warmups(struct merak_search *s,
+                         const struct merak_candidate *cand, const char *name)
+{
+    struct merak_candidate with = *cand;
+    struct merak_error why = {.status = MERAK_OK};
+    struct merak_follow follow;
+    bool recomputes = false;
+
+    snprintf(with.plan.schedule, sizeof(with.plan.schedule), "%s", name);
+    if (merak_plan_schedule(&with.plan, &with.schedule, &why) != MERAK_OK) {
+        s->schedule_error = why;
+        return;
+    }
+    if (!is_asked(s, cand, with.schedule))
+        return;
+    if (!merak_follow_init(&follow, with.schedule, &with.plan)) {
+        s->rc = merak_fail_nomem(s->err, sizeof(*follow.lists));
+        return;
+    }
+    with.follow = &follow;
+    if (with.balanced == NULL)
+        merak_search_balance(s, &with);
+    rate_variants(s, &with, &recomputes);
+    merak_follow_fini(&follow);
+}
+
 static void rate_schedules(struct merak_search *s, struct merak_candidate *cand)
 {
     const struct merak_schedule *const *all = merak_schedules();
     const char *want = s->in->pin.schedule;
     struct seen seen = {.n = 0};
+
+    if (want != NULL && merak_schedule_warmups(want) != NULL) {
+        rate_warmups(s, cand, want);
+        return;
+    }
 
     for (int i = 0; all[i] != NULL && merak_search_goes_on(s); i++) {
         if ((want != NULL && strcmp(want, all[i]->name) != 0) ||

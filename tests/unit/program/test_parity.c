@@ -199,6 +199,8 @@ static void everything_together_changes_no_bit(void **state)
         {{2, 2, 1, "interleaved", false, MERAK_SP_ON}, 2, false},
         {{1, 2, 2, "interleaved", true, MERAK_SP_OFF}, 3, false},
         {{2, 2, 1, "zb-h1", false, MERAK_SP_OFF}, 1, true},
+        {{2, 3, 1, "eager:3-3-2", false, MERAK_SP_OFF}, 1, false},
+        {{1, 4, 2, "eager:8", true, MERAK_SP_OFF}, 1, true},
     };
     struct small_model model = parity_gpt;
 

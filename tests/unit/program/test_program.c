@@ -125,7 +125,8 @@ static void every_schedule_is_sound(void **state)
     static const struct {
         int p, m;
     } at[] = {{2, 4}, {2, 64}, {3, 7}, {4, 16}, {8, 8}, {16, 4}, {16, 16}};
-    static const char *const sliced[] = {"sliced:2", "sliced:4", "sliced:16"};
+    static const char *const named[] = {"sliced:2", "sliced:4", "sliced:16",
+                                        "eager:3",  "eager:12", "eager:1"};
     const struct merak_schedule *const *all = merak_schedules();
     int n = 0;
 
@@ -134,8 +135,8 @@ static void every_schedule_is_sound(void **state)
         for (int s = 0; all[s] != NULL; s++)
             n += check_schedule(all[s]->name, chunks_of(all[s]), at[i].p,
                                 at[i].m);
-        for (int s = 0; s < 3; s++)
-            n += check_schedule(sliced[s], 1, at[i].p, at[i].m);
+        for (int s = 0; s < 6; s++)
+            n += check_schedule(named[s], 1, at[i].p, at[i].m);
     }
     assert_true(n >= 7 * 11);
 }

@@ -210,6 +210,79 @@ static void sequences_that_cannot_be_sliced_are_known(void **state)
     assert_false(merak_schedule_slice("1f1b", 16, NULL));
 }
 
+/* eager:p is 1F1B, eager:2p-1 is eager; of one number what is between stages is
+ * on a line. */
+static void warmups_are_named(void **state)
+{
+    static const struct {
+        const char *name;
+        int stages, held[5];
+    } rows[] = {
+        {"eager:4", 4, {4, 3, 2, 1}},
+        {"eager:7", 4, {7, 5, 3, 1}},
+        {"eager:10", 4, {10, 7, 4, 1}},
+        {"eager:6", 4, {6, 5, 3, 1}},
+        {"eager:2", 4, {2, 2, 2, 1}},
+        {"eager:9-9-2-2", 4, {9, 9, 2, 2}},
+        {"eager:5", 1, {5}},
+        {"eager:3", 2, {3, 1}},
+        {"eager:40-20", 2, {12, 12}},
+    };
+    static const char *const bad[] = {"eager:",    "eager:0",    "eager:4-",
+                                      "eager:-4",  "eager:x",    "eager:4-0",
+                                      "eager:4,3", "eager:99999"};
+    static const struct {
+        const char *name, *text;
+    } refused[] = {
+        {"eager:4-3-1", "schedule eager: 3 numbers of micro-batches in flight, "
+                        "4-3-1, for 4 stages: give one for each stage, or one "
+                        "alone"},
+        {"eager:4-3-5-1", "schedule eager: 4-3-5-1: stage 2 would have more "
+                          "micro-batches in flight than stage 1, which feeds "
+                          "it: give 3 or fewer"},
+    };
+    struct merak_action actions[24];
+    struct merak_error err;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct merak_schedule_args args = {
+            .stages = rows[i].stages,
+            .microbatches = 12,
+            .chunks = 1,
+            .warmups = merak_schedule_warmups(rows[i].name)};
+        const struct merak_schedule *sched = find(rows[i].name);
+
+        assert_int_equal(merak_schedule_check(sched, &args, NULL), MERAK_OK);
+        for (; args.stage < args.stages; args.stage++) {
+            int open, most;
+
+            merak_schedule_fill(sched, &args, actions);
+            merak_actions_in_flight_each(actions, 24, 1, &open, &most);
+            assert_int_equal(most, rows[i].held[args.stage]);
+        }
+    }
+    for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+        const struct merak_schedule *sched = NULL;
+
+        assert_int_equal(merak_schedule_find(bad[i], &sched, &err),
+                         MERAK_ERR_NOT_FOUND);
+        assert_non_null(strstr(err.text, "as in eager:7-4-1"));
+    }
+    for (size_t i = 0; i < sizeof(refused) / sizeof(*refused); i++) {
+        const struct merak_schedule_args args = {
+            .stages = 4,
+            .microbatches = 8,
+            .chunks = 1,
+            .warmups = merak_schedule_warmups(refused[i].name)};
+
+        assert_int_equal(
+            merak_schedule_check(find(refused[i].name), &args, &err),
+            MERAK_ERR_CONFIG);
+        assert_string_equal(err.text, refused[i].text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -218,6 +291,7 @@ int main(void)
         cmocka_unit_test(slices_are_cut_where_they_take_equal_times),
         cmocka_unit_test(times_of_slices_are_equal),
         cmocka_unit_test(sequences_that_cannot_be_sliced_are_known),
+        cmocka_unit_test(warmups_are_named),
     };
 
     return cmocka_run_group_tests_name("schedule_names", tests, NULL, NULL);

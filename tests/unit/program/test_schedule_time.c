@@ -411,6 +411,45 @@ static void eager_1f1b_hides_transfers(void **state)
     }
 }
 
+/* What a micro-batch takes in the steady state. */
+static double period_of(const char *name, double hop)
+{
+    const struct times times = {.f = 1, .b = 2, .hop = hop};
+    struct merak_schedule_args args = {
+        .stages = 4, .chunks = 1, .warmups = merak_schedule_warmups(name)};
+    double step[2];
+
+    for (int i = 0; i < 2; i++) {
+        args.microbatches = 64 * (i + 1);
+        step[i] = step_time(name, &args, &times);
+    }
+    return (step[1] - step[0]) / 64;
+}
+
+/* With a hop of 0.8 of a stage's time 1F1B takes 2.2 of it, at a quarter of
+ * that 1.3, and the least warm-up 1 either way. */
+static void the_least_warmups_hide_hops(void **state)
+{
+    static const struct {
+        const char *name;
+        double hop, period; /* of a stage's time */
+    } rows[] = {
+        {"1f1b", 0.8, 2.2},   {"eager:4", 0.8, 2.2},
+        {"eager:10", 0.8, 1}, {"eager:10-7-4-1", 0.8, 1},
+        {"1f1b", 0.2, 1.3},   {"eager:7", 0.2, 1},
+        {"eager", 0.2, 1},    {"eager:7-5-3-1", 0.2, 1},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        double got = period_of(rows[i].name, 3 * rows[i].hop);
+
+        if (fabs(got - 3 * rows[i].period) > 1e-9)
+            fail_msg("%s, hop %g: %g, not %g", rows[i].name, rows[i].hop,
+                     got / 3, rows[i].period);
+    }
+}
+
 /* --- every schedule ends -------------------------------------------------- */
 
 static const struct times any = {
@@ -535,6 +574,7 @@ int main(void)
         cmocka_unit_test(interlaced_blocks_cost_themselves),
         cmocka_unit_test(warmups_take_the_known_times),
         cmocka_unit_test(eager_1f1b_hides_transfers),
+        cmocka_unit_test(the_least_warmups_hide_hops),
         cmocka_unit_test(no_schedule_deadlocks),
         cmocka_unit_test(sends_kept_too_short_deadlock),
         cmocka_unit_test(rising_warmups_deadlock),
