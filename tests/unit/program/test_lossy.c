@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "io/hf_config.h"
+#include "partitioner/graph/pack_parts.h"
 #include "partitioner/search/search.h"
 #include "partitioner/simulate/simulate.h"
 
@@ -204,11 +205,13 @@ static void pipelines_compute_what_one_rank_does(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
         struct merak_plan plan = parity_plan(&rows[i].v), one;
-        struct small_model paired = gpt;
+        struct small_model model = gpt, paired;
         double want[PARITY_STEPS], got[PARITY_STEPS];
         struct executed *a, *b;
         int cut[3];
 
+        model.dtype = i % 3 == 1 ? MERAK_BF16 : MERAK_F32;
+        paired = model;
         one = plan;
         one.pp = 1;
         snprintf(one.schedule, sizeof(one.schedule), "gpipe");
@@ -221,7 +224,7 @@ static void pipelines_compute_what_one_rank_does(void **state)
         assert_int_equal(merak_lossy_parse(rows[i].lossy, &plan.lossy, NULL),
                          MERAK_OK);
         a = parity_trained(&paired, &one, want);
-        b = parity_trained(&gpt, &plan, got);
+        b = parity_trained(&model, &plan, got);
         planned_assert_sound(b->planned);
         for (int s = 0; s < PARITY_STEPS; s++)
             if (memcmp(&want[s], &got[s], sizeof(*got)) != 0)
@@ -229,6 +232,104 @@ static void pipelines_compute_what_one_rank_does(void **state)
         parity_params(a, b, 0);
         executed_destroy(a);
         executed_destroy(b);
+    }
+}
+
+/* --- the graph ------------------------------------------------------------ */
+
+enum { SKIP_WIDTH = 8 };
+
+static struct merak_value *mixed(struct merak_model *m, struct merak_value *x,
+                                 const char *name)
+{
+    return merak_gelu(m,
+                      merak_linear(m, x,
+                                   MERAK_PARAM(m, name, MERAK_NORMAL(1),
+                                               SKIP_WIDTH, SKIP_WIDTH),
+                                   NULL, 1),
+                      false);
+}
+
+/* All of them packed, then all unpacked, in the order in which they were made.
+ */
+static void repack(struct merak_model *m, int ratio, struct merak_value **x,
+                   int n)
+{
+    const struct merak_attrs attrs = {
+        .i = {(SKIP_WIDTH + ratio - 1) / ratio, SKIP_WIDTH}};
+    struct merak_value *sent[2][2];
+
+    for (int i = 0; i < n; i++)
+        assert_int_equal(merak_apply(m, "topk_pack", &attrs, 1, &x[i], sent[i]),
+                         MERAK_OK);
+    for (int i = 0; i < n; i++)
+        assert_int_equal(
+            merak_apply(m, "topk_unpack", &attrs, 2, sent[i], &x[i]), MERAK_OK);
+}
+
+/* x[0] is read in every part, x[1] only in the next: parts of three, two and
+ * the other nodes.  arg: with pairs, or none. */
+static void describe_skip(struct merak_model *m, void *arg)
+{
+    struct merak_value *x[2];
+    const int *ratio = arg;
+
+    x[0] =
+        merak_embedding(m, merak_tokens(m),
+                        MERAK_PARAM(m, "wte", MERAK_NORMAL(1), 13, SKIP_WIDTH));
+    x[1] = mixed(m, x[0], "a");
+    if (ratio[0] > 0)
+        repack(m, ratio[0], x, 2);
+    x[1] = mixed(m, x[1], "b");
+    if (ratio[1] > 0)
+        repack(m, ratio[1], x, 2);
+    x[0] = merak_add(m, x[0], x[1]);
+    merak_cross_entropy(
+        m,
+        merak_linear(m, x[0],
+                     MERAK_PARAM(m, "head", MERAK_NORMAL(1), 13, SKIP_WIDTH),
+                     NULL, 1),
+        merak_targets(m));
+}
+
+static char *print_skip(const int *described, const struct merak_pack *pack)
+{
+    const struct merak_model_options options = {.micro_batch = 2, .seq = 16};
+    struct merak_graph *graph, *packed = NULL;
+    struct merak_model *m;
+    struct merak_error err = {.text = ""};
+    char *text = NULL;
+
+    assert_int_equal(merak_model_create(&options, &m, &err), MERAK_OK);
+    describe_skip(m, (void *)(uintptr_t)described);
+    if (merak_model_graph(m, &graph, &err) != MERAK_OK ||
+        (pack != NULL &&
+         merak_graph_pack(graph, pack, &packed, &err) != MERAK_OK) ||
+        merak_graph_print(packed != NULL ? packed : graph, &text, &err) !=
+            MERAK_OK)
+        fail_msg("%s", err.text);
+    merak_graph_destroy(packed);
+    merak_model_destroy(m);
+    return text;
+}
+
+/* The graph with pairs is the one of a model that was described with them:
+ * values that skip a part, too, and gradients. */
+static void packed_graphs_are_those_described_so(void **state)
+{
+    static const int ratios[][2] = {{2, 0}, {0, 4}, {2, 4}, {4, 4}, {0, 0}};
+    static const int part[] = {0, 0, 0, 1, 1, 2, 2, 2, 2, 2, 2, 2};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(ratios) / sizeof(*ratios); i++) {
+        const int ratio[] = {ratios[i][0], ratios[i][1], 0}, none[2] = {0, 0};
+        const struct merak_pack pack = {.part = part, .ratio = ratio};
+        char *want = print_skip(ratios[i], NULL);
+        char *got = print_skip(none, &pack);
+
+        assert_string_equal(got, want);
+        free(want);
+        free(got);
     }
 }
 
@@ -469,6 +570,7 @@ int main(void)
         cmocka_unit_test(plans_obey_what_was_asked),
         cmocka_unit_test(ratios_follow_seconds),
         cmocka_unit_test(pipelines_compute_what_one_rank_does),
+        cmocka_unit_test(packed_graphs_are_those_described_so),
         cmocka_unit_test(slices_agree_to_rounding),
         cmocka_unit_test(messages_are_shorter),
         cmocka_unit_test(cuts_stay_where_they_are),
