@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/rng.h"
+#include "kernels/kernels.h"
 
 #include <math.h>
 #include <string.h>
@@ -554,4 +555,36 @@ enum merak_status merak_check_targets(const struct merak_operand *ids, size_t n,
                                       struct merak_error *err)
 {
     return check_from(ids, MERAK_NO_TARGET, n, "target", err);
+}
+
+/* The first of n elements that is -1 or less, or no number; or n. */
+static size_t first_below(const struct merak_operand *x, size_t n)
+{
+    const double *d = x->data;
+    const float *f = x->data;
+    const uint16_t *h = x->data;
+    size_t i = 0;
+
+    if (x->dtype == MERAK_F64)
+        for (; i < n && d[i] > -1; i++)
+            ;
+    else if (x->dtype == MERAK_BF16)
+        for (; i < n && merak_bf16_to_f32(h[i]) > -1; i++)
+            ;
+    else
+        for (; i < n && f[i] > -1; i++)
+            ;
+    return i;
+}
+
+enum merak_status merak_check_log1p(const struct merak_operand *x,
+                                    struct merak_error *err)
+{
+    size_t n = merak_local_count(x), i = first_below(x, n);
+
+    return i == n ? MERAK_OK
+                  : merak_fail(err, MERAK_ERR_PARAM,
+                               "log1p: element %zu of %zu is -1, less, or not "
+                               "a number: expected counts, from 0",
+                               i, n);
 }

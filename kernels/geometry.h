@@ -351,6 +351,9 @@ void merak_balance_whole(const struct merak_balance *b, double *rows_p,
 /* With `normal`, what is added to the sum of sigmoids. */
 #define MERAK_ROUTE_TINY 1e-20
 
+/* MERAK_ERR_PARAM naming the first element that has no log1p. */
+enum merak_status merak_check_log1p(const struct merak_operand *x,
+                                    struct merak_error *err) MERAK_CHECKED;
 /* MERAK_ERR_PARAM naming the first id of `ids` outside [0, n). */
 enum merak_status merak_check_ids(const struct merak_operand *ids, size_t n,
                                   const char *what,

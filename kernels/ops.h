@@ -48,6 +48,8 @@
     OP(relu2_dx, PLAIN, PLAIN)              \
     OP(relu, PLAIN, PLAIN)                  \
     OP(relu_dx, PLAIN, PLAIN)               \
+    OP(log1p, PLAIN, PLAIN)                 \
+    OP(log1p_dx, PLAIN, PLAIN)              \
     OP(tanh, PLAIN, PLAIN)                  \
     OP(tanh_dx, PLAIN, PLAIN)               \
     OP(mean, PLAIN, PLAIN)                  \

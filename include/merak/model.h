@@ -364,6 +364,9 @@ struct merak_value *merak_relu(struct merak_model *m, struct merak_value *x);
 struct merak_value *merak_leaky_relu(struct merak_model *m,
                                      struct merak_value *x, float slope);
 struct merak_value *merak_tanh(struct merak_model *m, struct merak_value *x);
+/* log(1 + x) of counts x, of any shape.  One that is -1 or less ends the run
+ * where a CPU computes. */
+struct merak_value *merak_log1p(struct merak_model *m, struct merak_value *x);
 /* max(x, 0)^2, x of any shape.  So et al. 2021 (arXiv:2109.08668), sec. 4. */
 struct merak_value *merak_relu2(struct merak_model *m, struct merak_value *x);
 /* x in fp32, also where the model computes in bf16: what reads it does so in

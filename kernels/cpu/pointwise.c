@@ -125,6 +125,17 @@ INLINE void leaky_relu_dx_step(const vf *a, vf *y)
     y[0] = vselect(a[1] <= 0.0f, a[3] * a[0], a[0]);
 }
 
+INLINE void log1p_step(const vf *a, vf *y)
+{
+    for (int i = 0; i < LANES; i++)
+        y[0][i] = log1pf(a[0][i]);
+}
+
+INLINE void log1p_dx_step(const vf *a, vf *y)
+{
+    y[0] = a[0] / (1.0f + a[1]);
+}
+
 INLINE void tanh_step(const vf *a, vf *y)
 {
     y[0] = vtanh(a[0]);
@@ -231,6 +242,8 @@ SWEEP(relu, 1, 1)
 SWEEP(relu_dx, 2, 1)
 SWEEP(leaky_relu, 1, 1)
 SWEEP(leaky_relu_dx, 2, 1)
+SWEEP(log1p, 1, 1)
+SWEEP(log1p_dx, 2, 1)
 SWEEP(tanh, 1, 1)
 SWEEP(tanh_dx, 2, 1)
 SWEEP(relu2, 1, 1)
@@ -327,6 +340,20 @@ CPU_KERNEL(relu_dx)
     bool leaks = call->attrs->f[0] > 0;
 
     return run(call, leaks ? leaky_relu_dx_sweep : relu_dx_sweep, err);
+}
+
+CPU_KERNEL(log1p)
+{
+    enum merak_status rc = cpu_check_dtype(call, 0, false, err);
+
+    if (rc == MERAK_OK)
+        rc = merak_check_log1p(&call->operand[0], err);
+    return rc == MERAK_OK ? run(call, log1p_sweep, err) : rc;
+}
+
+CPU_KERNEL(log1p_dx)
+{
+    return run(call, log1p_dx_sweep, err);
 }
 
 CPU_KERNEL(tanh)

@@ -162,6 +162,20 @@ struct relu_dx_of { /* dy, x */
     }
 };
 
+struct log1p_of {
+    __device__ __forceinline__ void at(const float (&x)[1], float (&y)[1]) const
+    {
+        y[0] = log1pf(x[0]);
+    }
+};
+
+struct log1p_dx_of { /* dy, x */
+    __device__ __forceinline__ void at(const float (&x)[2], float (&y)[1]) const
+    {
+        y[0] = x[0] / (1.0f + x[1]);
+    }
+};
+
 struct tanh_of {
     __device__ __forceinline__ void at(const float (&x)[1], float (&y)[1]) const
     {
@@ -265,25 +279,18 @@ CUDA_KERNEL(relu_dx)
                      err);
 }
 
-CUDA_KERNEL(tanh)
-{
-    return map<1, 1>(call, "tanh", tanh_of{}, err);
-}
+#define MAP_KERNEL(op, n_in)                              \
+    CUDA_KERNEL(op)                                       \
+    {                                                     \
+        return map<n_in, 1>(call, #op, op##_of{}, err); \
+    }
 
-CUDA_KERNEL(tanh_dx)
-{
-    return map<2, 1>(call, "tanh_dx", tanh_dx_of{}, err);
-}
-
-CUDA_KERNEL(relu2)
-{
-    return map<1, 1>(call, "relu2", relu2_of{}, err);
-}
-
-CUDA_KERNEL(relu2_dx)
-{
-    return map<2, 1>(call, "relu2_dx", relu2_dx_of{}, err);
-}
+MAP_KERNEL(log1p, 1)
+MAP_KERNEL(log1p_dx, 2)
+MAP_KERNEL(tanh, 1)
+MAP_KERNEL(tanh_dx, 2)
+MAP_KERNEL(relu2, 1)
+MAP_KERNEL(relu2_dx, 2)
 
 CUDA_KERNEL(swiglu)
 {

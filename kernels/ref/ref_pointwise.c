@@ -121,6 +121,27 @@ REF_KERNEL(relu_dx)
     return MERAK_OK;
 }
 
+REF_KERNEL(log1p)
+{
+    const struct merak_operand *x = &call->operand[0];
+    enum merak_status rc = merak_check_log1p(x, err);
+
+    for (size_t i = 0; rc == MERAK_OK && i < merak_local_count(x); i++)
+        ref_store(merak_call_out(call, 0), i, log1p(ref_load(x, i)));
+    return rc;
+}
+
+REF_KERNEL(log1p_dx)
+{
+    const struct merak_operand *dy = &call->operand[0], *x = &call->operand[1];
+
+    (void)err;
+    for (size_t i = 0; i < merak_local_count(x); i++)
+        ref_store(merak_call_out(call, 0), i,
+                  ref_load(dy, i) / (1 + ref_load(x, i)));
+    return MERAK_OK;
+}
+
 REF_KERNEL(tanh)
 {
     const struct merak_operand *x = &call->operand[0];

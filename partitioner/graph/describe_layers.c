@@ -218,6 +218,11 @@ struct merak_value *merak_leaky_relu(struct merak_model *m,
     return merak_model_apply(m, "relu", &attrs, 1, &x);
 }
 
+struct merak_value *merak_log1p(struct merak_model *m, struct merak_value *x)
+{
+    return merak_model_apply(m, "log1p", NULL, 1, &x);
+}
+
 struct merak_value *merak_tanh(struct merak_model *m, struct merak_value *x)
 {
     return merak_model_apply(m, "tanh", NULL, 1, &x);

@@ -61,7 +61,7 @@
  *     widen         x c[..] -> y f32[..]
  *     swiglu        gate, up -> y; i[0] = 1: gelu(gate), tanh form, instead
  *                   of silu(gate)
- *     relu, tanh    x -> y; of relu f[0] = factor of x below 0
+ *     relu, tanh, log1p  x -> y; of relu f[0] = factor of x below 0
  *     channel_sums  x c[B,..,C], (y c[B,..,C]) -> f64[B,C,2]: sums of x, and
  *                   of products with y, or else of squares; all between summed
  *     channel_norm  x c[B,..,C], sums f64[B,C,2], gamma f32[C], beta f32[C] ->
@@ -180,6 +180,7 @@
  *                   means over groups, of variances without bias
  *     concat_dx     B  dy -> dx; i[0] = its first channel, i[1] = channels
  *     tanh_dx       B  dy, y -> dx
+ *     log1p_dx      B  dy, x -> dx
  *     gelu_dx       B  dy, x -> dx
  *     narrow        B  dy f32[..], x c[..] -> dx c[..]: dy, in the type of x
  *     swiglu_dx     B  dy, gate, up -> dgate, dup; as forward

@@ -18,6 +18,8 @@ MERAK_DIMS(relu2, "x=c:* > y=c:*")
 MERAK_DIMS(relu2_dx, "dy=c:* x=c:* > dx=c:*")
 MERAK_DIMS_SIGNATURE(relu, RELU)
 MERAK_DIMS(relu_dx, "dy=c:* x=c:* > dx=c:*")
+MERAK_DIMS(log1p, "x=c:* > y=c:*")
+MERAK_DIMS(log1p_dx, "dy=c:* x=c:* > dx=c:*")
 MERAK_DIMS(tanh, "x=c:* > y=c:*")
 MERAK_DIMS(tanh_dx, "dy=c:* y=c:* > dx=c:*")
 MERAK_DIMS(widen, "x=c:* > y=f:*")
@@ -33,6 +35,8 @@ MERAK_COST(relu2, 2)
 MERAK_COST(relu2_dx, 3)
 MERAK_COST(relu, 1)
 MERAK_COST(relu_dx, 1)
+MERAK_COST(log1p, 1)
+MERAK_COST(log1p_dx, 2)
 MERAK_COST(tanh, 1)
 MERAK_COST(tanh_dx, 3)
 MERAK_COST(widen, 0)
@@ -204,6 +208,7 @@ static enum merak_status rope_infer(struct merak_infer *inf,
 MERAK_UNARY_GRAD(gelu, "gelu_dx", DY, X)
 MERAK_UNARY_GRAD(relu2, "relu2_dx", DY, X)
 MERAK_UNARY_GRAD(relu, "relu_dx", DY, X)
+MERAK_UNARY_GRAD(log1p, "log1p_dx", DY, X)
 MERAK_UNARY_GRAD(tanh, "tanh_dx", DY, Y)
 MERAK_UNARY_GRAD(widen, "narrow", DY, X)
 MERAK_UNARY_GRAD(softcap, "softcap_dx", DY, Y) /* the loss keeps the output */
@@ -287,6 +292,9 @@ const struct merak_op merak_ops_elementwise[] = {
     MERAK_OP_WITH(relu, 1, 1, 1, relu_grad, .step_use = MERAK_STEP_NONE,
                   .numbers = relu_numbers),
     MERAK_OP(relu_dx, 2, 2, 1, NULL),
+    MERAK_OP_WITH(log1p, 1, 1, 1, log1p_grad, .step_use = MERAK_STEP_NONE,
+                  .numbers = merak_no_numbers),
+    MERAK_OP(log1p_dx, 2, 2, 1, NULL),
     MERAK_OP_WITH(tanh, 1, 1, 1, tanh_grad, .step_use = MERAK_STEP_NONE,
                   .numbers = merak_no_numbers),
     MERAK_OP(tanh_dx, 2, 2, 1, NULL),

@@ -152,6 +152,8 @@ static const struct {
      "btG btR btC btD btO;"},
     {"relu_dx", 0, 0, X " " X, X, "bte bte bte;"},
     {"tanh", 0, 0, X, X, "bte bte;"},
+    {"log1p", 0, 0, X, X, "bte bte;"},
+    {"log1p_dx", 0, 0, X " " X, X, "bte bte bte;"},
     {"tanh_dx", 0, 0, X " " X, X, "bte bte bte;"},
     {"relu2", 0, 0, X, X, "bte bte;"},
     {"relu2_dx", 0, 0, X " " X, X, "bte bte bte;"},

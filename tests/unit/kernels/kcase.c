@@ -18,6 +18,7 @@ static enum merak_dtype dtype_of(char type, enum merak_dtype compute)
 {
     switch (type) {
     case KC_COMPUTE:
+    case KC_COUNTS:
         return compute;
     case KC_IDS:
     case KC_STARTS:
@@ -182,7 +183,7 @@ static void fill(struct kc *c, int operand, char type, size_t vocab,
             u = floor(u * (double)vocab);
         else if (type == KC_PLACES && i % P == 0)
             u = floor(u * (double)P);
-        else if (type == KC_POSITIVE || type == KC_SHARES)
+        else if (type == KC_POSITIVE || type == KC_SHARES || type == KC_COUNTS)
             u += 0.5;
         else if (type == KC_SUMS && i % 2 == 1)
             u = 8 + 4 * u;

@@ -23,6 +23,7 @@ enum {
     KC_SUMS = 'v',     /* f64 [.., 2], sums and sums of squares of some numbers
                           with a variance */
     KC_SHARES = 'w',   /* f64 in [0.5, 1.5] */
+    KC_COUNTS = 'n',   /* KC_COMPUTE, filled from [0.5, 1.5] */
     KC_STARTS = 's',   /* i32 [B, T], where documents of a few tokens start */
     KC_LENGTHS = 'l',  /* i32 [B] in [1, row->vocab]: keys of samples */
     KC_PREFIX = 'x',   /* i32 [B] in [0, row->vocab]: keys that all see; the

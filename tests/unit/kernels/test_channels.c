@@ -270,6 +270,30 @@ static void a_large_mean_takes_no_digits(void **state)
     assert_near(&square, &want, 1, 1e-6, 0);
 }
 
+/* By cpu and ref. */
+static void logarithms_of_less_than_counts_are_refused(void **state)
+{
+    static const char *const backends[] = {"ref", "cpu"};
+    float x[] = {0, 3, -1, 2}, y[4];
+    const struct merak_attrs none = {.i = {0}};
+    struct merak_kernel_call call = {.attrs = &none, .n_in = 1, .n_out = 1};
+    const struct merak_kernel *k;
+    const struct merak_backend *b;
+    struct merak_error err;
+
+    (void)state;
+    call.operand[0] = F32(x, 1, 4);
+    call.operand[1] = F32(y, 1, 4);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(merak_backend_find(backends[i], &b, NULL), MERAK_OK);
+        assert_int_equal(merak_kernel_find(b, "log1p", &k, NULL), MERAK_OK);
+        if (b->open != NULL)
+            assert_int_equal(b->open(1, NULL), MERAK_OK);
+        assert_int_equal(k->fn(&call, &err), MERAK_ERR_PARAM);
+        assert_non_null(strstr(err.text, "log1p: element 2 of 4 is -1, less"));
+    }
+}
+
 /* --- layers --------------------------------------------------------------- */
 
 static struct merak_value *param(struct merak_model *m, const char *name,
@@ -402,6 +426,7 @@ int main(void)
          .test_func = gradients_match_finite_differences,
          .initial_state = (void *)(uintptr_t) ""},
         cmocka_unit_test(a_large_mean_takes_no_digits),
+        cmocka_unit_test(logarithms_of_less_than_counts_are_refused),
         cmocka_unit_test(layers_that_do_not_fit_are_refused),
     };
 
