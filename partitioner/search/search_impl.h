@@ -466,6 +466,12 @@ merak_search_choose(struct merak_search *s,
 /* Does the mean over ranks of what any plan keeps from step to step exceed the
  * memory, by more than a table's error?  Sets s->state. */
 bool merak_search_is_hopeless(struct merak_search *s);
+/* warmups.c: "eager:W-W-.." with the least micro-batches in flight that hide
+ * the hops of a candidate's balanced stages; false: there are none, or no
+ * memory. */
+bool merak_search_least_warmups(const struct merak_search *s,
+                                const struct merak_candidate *cand, char *name,
+                                size_t bytes);
 /* If no plan can fit, rate only the plainest ones, to find how much memory the
  * smallest takes. */
 void merak_search_rate_plain(struct merak_search *s);

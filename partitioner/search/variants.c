@@ -172,6 +172,7 @@ static void rate_schedules(struct merak_search *s, struct merak_candidate *cand)
     const struct merak_schedule *const *all = merak_schedules();
     const char *want = s->in->pin.schedule;
     struct seen seen = {.n = 0};
+    char name[sizeof(cand->plan.schedule)];
 
     if (want != NULL && merak_schedule_warmups(want) != NULL) {
         rate_warmups(s, cand, want);
@@ -196,6 +197,12 @@ static void rate_schedules(struct merak_search *s, struct merak_candidate *cand)
     cand->follow = NULL;
     while (seen.n > 0)
         merak_follow_fini(&seen.follow[--seen.n]);
+    /* where hops differ, as many as they need */
+    if (want == NULL && s->cost.links.islands != NULL && cand->plan.pp > 1 &&
+        cand->plan.chunks <= 1 && cand->balanced != NULL &&
+        merak_search_goes_on(s) &&
+        merak_search_least_warmups(s, cand, name, sizeof(name)))
+        rate_warmups(s, cand, name);
 }
 
 double merak_search_shortest(const struct merak_search *s, int first)

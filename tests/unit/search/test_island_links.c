@@ -242,18 +242,16 @@ static void messages_take_their_pairs_way(void **state)
 
 /* --- plans ---------------------------------------------------------------- */
 
-/* The best plan of a small model on 4 nodes of 2 ranks. */
-static struct merak_search_result *find(const struct merak_islands *islands,
-                                        const struct merak_choices *pin)
+static struct merak_search_result *find_of(const struct request *request,
+                                           const struct merak_islands *islands)
 {
-    const struct request request = {4, 256, 4, 1024, "h100", 4, 2, 32, 0, *pin};
     struct merak_hf_config config;
     struct merak_device device;
     struct merak_search_input in;
     struct merak_search_result *result = NULL;
     struct merak_error err;
 
-    request_fill(&request, &config, &device, &in);
+    request_fill(request, &config, &device, &in);
     if (islands != NULL)
         assert_int_equal(merak_links_set_islands(&device.links, islands,
                                                  device.links.level[0].ranks,
@@ -263,6 +261,15 @@ static struct merak_search_result *find(const struct merak_islands *islands,
         fail_msg("%s", err.text);
     merak_device_fini(&device);
     return result;
+}
+
+/* The best plan of a small model on 4 nodes of 2 ranks. */
+static struct merak_search_result *find(const struct merak_islands *islands,
+                                        const struct merak_choices *pin)
+{
+    const struct request request = {4, 256, 4, 1024, "h100", 4, 2, 32, 0, *pin};
+
+    return find_of(&request, islands);
 }
 
 static void ways_that_limit_nothing_change_nothing(void **state)
@@ -333,6 +340,30 @@ static void stages_and_replicas_stay_whole(void **state)
     merak_search_destroy(result);
 }
 
+/* Four islands whose hops take most of a stage's time: a search finds warm-ups
+ * with which they cost little. */
+static void warmups_hide_hops(void **state)
+{
+    struct merak_islands islands = equal_islands(4, 1, 1e12);
+    struct request request = {12, 768, 12,  1024, "h100",
+                              4,  1,   128, 0,    {.tp = 1, .pp = 4, .dp = 1}};
+    struct merak_search_result *found, *eager;
+
+    (void)state;
+    request.pin.micro_batch = request.pin.chunks = 1;
+    for (int a = 0; a < 4; a++) {
+        for (int b = 0; b < 4; b++)
+            islands.way[a][b].latency_s = 5e-4;
+    }
+    found = find_of(&request, &islands);
+    assert_memory_equal(found->choice[0].plan.schedule, "eager:", 6);
+    request.pin.schedule = "eager";
+    eager = find_of(&request, &islands);
+    assert_true(found->choice[0].step_s < 0.9 * eager->choice[0].step_s);
+    merak_search_destroy(eager);
+    merak_search_destroy(found);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -344,6 +375,7 @@ int main(void)
         cmocka_unit_test(ways_that_limit_nothing_change_nothing),
         cmocka_unit_test(a_slow_way_is_shared_and_full_duplex),
         cmocka_unit_test(stages_and_replicas_stay_whole),
+        cmocka_unit_test(warmups_hide_hops),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
