@@ -27,6 +27,17 @@ int merak_build_peer(const struct merak_build *b, int stage)
                            stage);
 }
 
+/* Is it the second of the two values that a packed one is? */
+static bool is_places(const struct merak_graph *graph,
+                      const struct merak_value *value)
+{
+    const struct merak_node *node =
+        value->producer >= 0 ? graph->node[value->producer] : NULL;
+
+    return node != NULL && node->op->role == MERAK_ROLE_PACK &&
+           node->out[1] == value;
+}
+
 void merak_build_transfer(struct merak_build *b, int v, int microbatch,
                           bool send)
 {
@@ -37,6 +48,7 @@ void merak_build_transfer(struct merak_build *b, int v, int microbatch,
         .microbatch = microbatch,
         .pass = b->now.pass,
         .chunk = f->chunk,
+        .places = is_places(b->graph, b->graph->value[v]),
         .tag = merak_build_tag(b, merak_build_turn(b, microbatch),
                                merak_build_crossing_id(b, v)),
         .name = send ? f->send_name : f->recv_name};

@@ -97,6 +97,8 @@ struct merak_instr {
     bool joined; /* EXCHANGE: starts together with the one before it, of the
                     same kind in the same group: these are a bundle, and wait
                     for the same */
+    bool places; /* SEND, RECV: where the elements were that another message of
+                    this hop has (MERAK_ROLE_PACK) */
     int8_t n_in, n_out;
     int slot[MERAK_MAX_OPERANDS];    /* inputs, then outputs */
     int scratch;                     /* slot, or -1 */

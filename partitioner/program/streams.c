@@ -13,6 +13,8 @@ enum merak_flow_kind merak_message_flow(const struct merak_instr *message)
 {
     if (message->microbatch < 0)
         return MERAK_FLOW_STEP;
+    if (message->places)
+        return MERAK_FLOW_PLACES;
     return message->phase == MERAK_PHASE_F ? MERAK_FLOW_FORWARD
                                            : MERAK_FLOW_BACKWARD;
 }

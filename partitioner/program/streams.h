@@ -8,7 +8,10 @@
  *
  * Messages are matched by their order, flow by flow: if a stage has parts on
  * both sides of another (zb-v), activations and gradients go the same way, and
- * which of them comes first is not the same at both ends.
+ * which of them comes first is not the same at both ends.  Of what is packed,
+ * elements and places have a flow each: in one queue the second message could
+ * not start before the first is over, and what follows in the program not before
+ * the second has started.
  */
 #ifndef MERAK_PARTITIONER_PROGRAM_STREAMS_H
 #define MERAK_PARTITIONER_PROGRAM_STREAMS_H
@@ -18,6 +21,7 @@
 /* What a message is a part of; the same at both ends. */
 enum merak_flow_kind {
     MERAK_FLOW_FORWARD,  /* activations */
+    MERAK_FLOW_PLACES,   /* of these, where packed elements were */
     MERAK_FLOW_BACKWARD, /* their gradients */
     MERAK_FLOW_STEP,     /* sums over stages at a step's end */
     MERAK_FLOW_KINDS

@@ -40,6 +40,7 @@ const struct accel_row accel_rows[N_ACCEL_ROWS] = {
     {.name = "two stages, zb-h1", 1, 2, 1, 1, "zb-h1"},
     {.name = "two stages of two chunks", 1, 2, 1, 2, "interleaved"},
     {.name = "two stages, zb-v", 1, 2, 1, 2, "zb-v"},
+    {.name = "three stages, zb-v, in part", 1, 3, 1, 2, "zb-v", .lossy = 4},
     {.name = "tensor parallel", 2, 1, 1, 1, "1f1b"},
     {.name = "tensor parallel, bf16", 2, 1, 1, 1, "1f1b", .bf16 = true},
     {.name = "data parallel, ZeRO-1", 1, 1, 2, 1, "1f1b", .zero = 1},
@@ -400,6 +401,7 @@ struct merak_planned *accel_build(const struct accel_row *row,
         CHECK_OK(merak_plan_set_stages(&plan, row->stage, row->pp, ERR));
     }
     plan.chunks = row->chunks;
+    plan.lossy.all = (uint8_t)row->lossy;
     plan.threads = 1;
     plan.recompute = row->recompute ? MERAK_RECOMPUTE_FULL : plan.recompute;
     plan.dtype = model.dtype;

@@ -25,8 +25,9 @@ struct accel_row {
     bool away; /* optimizer state is offloaded, and what would be recomputed */
     int ep;    /* of experts whose rows travel; 0: there are none */
     bool left; /* some rows have no place at their expert */
+    int lossy; /* ratio of all hops; 0: they are whole */
 };
-#define N_ACCEL_ROWS 23
+#define N_ACCEL_ROWS 24
 #define ACCEL_STEPS 2
 extern const struct accel_row accel_rows[N_ACCEL_ROWS];
 

@@ -53,10 +53,11 @@ static int try_schedule(const struct merak_schedule *schedule)
         int tp, pp, dp, microbatches;
         int zero;
         bool recompute;
+        int lossy; /* ratio of all hops: two messages each */
     } rows[] = {
-        {1, 2, 1, 4, false, false}, {1, 4, 1, 8, false, true},
-        {2, 2, 1, 4, false, false}, {1, 2, 2, 4, true, false},
-        {2, 2, 2, 4, true, true},
+        {1, 2, 1, 4, false, false, 0}, {1, 4, 1, 8, false, true, 0},
+        {2, 2, 1, 4, false, false, 0}, {1, 2, 2, 4, true, false, 0},
+        {2, 2, 2, 4, true, true, 0},   {1, 3, 1, 6, false, false, 4},
     };
     int n = 0;
 
@@ -68,6 +69,7 @@ static int try_schedule(const struct merak_schedule *schedule)
         struct merak_error err;
 
         plan.chunks = schedule->min_chunks;
+        plan.lossy.all = (uint8_t)rows[i].lossy;
         plan.recompute = rows[i].recompute ? MERAK_RECOMPUTE_FULL : 0;
         if (planned_try(&gpt, &plan, &err) != MERAK_OK)
             continue; /* another one's limits */
