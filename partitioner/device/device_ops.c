@@ -10,6 +10,7 @@
 #include "partitioner/device/device_file.h"
 
 #include "base/log.h"
+#include "base/nearest.h"
 #include "partitioner/graph/op_tables.h"
 
 #include <stdio.h>
@@ -36,7 +37,8 @@ static void look(const struct merak_rates *rates, struct unknown *unknown)
 void merak_device_check_ops(const char *path, const struct merak_device *device)
 {
     struct unknown unknown = {0};
-    char known[2048] = MERAK_RATE_COPY, more[32] = "";
+    char meant[MERAK_NEAREST_TEXT], more[32] = "";
+    struct merak_nearest nearest;
 
     for (int d = 0; d < MERAK_DTYPE_COUNT; d++) {
         look(device->rates[d], &unknown);
@@ -44,15 +46,14 @@ void merak_device_check_ops(const char *path, const struct merak_device *device)
     }
     if (unknown.first == NULL)
         return;
-    for (size_t i = 0; merak_op_at(i) != NULL; i++) {
-        size_t n = strlen(known);
-
-        snprintf(known + n, sizeof(known) - n, ", %s", merak_op_at(i)->name);
-    }
+    merak_nearest_init(&nearest, unknown.first);
+    merak_nearest_offer(&nearest, MERAK_RATE_COPY);
+    for (size_t i = 0; merak_op_at(i) != NULL; i++)
+        merak_nearest_offer(&nearest, merak_op_at(i)->name);
     if (unknown.n > 0)
         snprintf(more, sizeof(more), ", and %d more", unknown.n);
     merak_warn("device",
-               "%s: no op is called \"%s\"%s: its times are not used; "
-               "there are %s",
-               path, unknown.first, more, known);
+               "%s: no op is called \"%s\"%s: its times are not used%s", path,
+               unknown.first, more,
+               merak_nearest_word_text(&nearest, meant, sizeof(meant)));
 }

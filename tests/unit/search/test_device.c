@@ -472,11 +472,11 @@ static void unknown_kernels_are_named(void **state)
     } rows[] = {
         {"", "\"attention_packed_dx\": [[1, 2, 3]]", NULL},
         {", \"linaer_dx\": [[1, 2, 3]]", "",
-         ": no op is called \"linaer_dx\": its times are not used; there are "
-         "copy, embedding, "},
+         ": no op is called \"linaer_dx\": its times are not used (did you mean "
+         "linear_dx?)"},
         {", \"sofmax\": [[1, 2, 3]]",
          "\"sofmax\": [[1, 2, 3]], \"gleu\": [[1, 2, 3]]",
-         "\"sofmax\", and 1 more: "},
+         "\"sofmax\", and 1 more: its times are not used"},
     };
     char path[64], all[512];
 
@@ -493,8 +493,7 @@ static void unknown_kernels_are_named(void **state)
         merak_log_sink(NULL, NULL);
         assert_int_equal(said.n, rows[i].says != NULL);
         if (said.n > 0 && (strstr(said.line, rows[i].says) == NULL ||
-                           strstr(said.line, path) != said.line ||
-                           strstr(said.line, ", adamw") == NULL))
+                           strstr(said.line, path) != said.line))
             fail_msg("\"%s\" does not say \"%s\"", said.line, rows[i].says);
         merak_device_fini(&d);
     }
