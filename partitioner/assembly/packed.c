@@ -25,9 +25,10 @@ static double hop_s(const struct merak_links *links,
                     const struct merak_plan *plan, int from, int to,
                     double bytes)
 {
+    const int dp = merak_plan_mesh(plan, from).dp;
     double most_s = 0;
 
-    for (int d = 0; d < plan->dp; d++) {
+    for (int d = 0; d < dp; d++) {
         double s =
             merak_links_transfer_s(links, merak_plan_rank(plan, 0, d, from),
                                    merak_plan_rank(plan, 0, d, to), bytes);
