@@ -247,13 +247,12 @@ struct crossing {
     double up, down, up_gather, down_gather, up_lost, down_lost;
 };
 
-/* The share of the bytes of a value that a hop moves: up with a bit for the
- * place of each element. */
-static double sent_share(const struct merak_rater *r, int from, int to, bool up)
+double merak_rate_sent_share(const struct merak_plan *plan, int from, int to,
+                             bool up)
 {
-    const struct merak_lossy *lossy = &r->plan->lossy;
+    const struct merak_lossy *lossy = &plan->lossy;
     int ratio = merak_lossy_ratio(lossy, merak_lossy_hop_between(from, to));
-    double bits = 8 * (double)merak_dtype_bytes(r->plan->dtype);
+    double bits = 8 * (double)merak_dtype_bytes(plan->dtype);
 
     ratio = ratio > 0 ? ratio : lossy->most; /* to be found: the most */
     if (ratio == 0 || from == to)
@@ -266,8 +265,10 @@ static struct crossing crossing_of(const struct merak_rater *r, int part)
     const int *stage_of = r->lists->stage_of;
     const struct merak_segment *seg = &r->table->segment[r->range[part].from];
     const struct meeting at = meeting_of(r, stage_of[part - 1], stage_of[part]);
-    double up = sent_share(r, stage_of[part - 1], stage_of[part], true);
-    double down = sent_share(r, stage_of[part - 1], stage_of[part], false);
+    double up = merak_rate_sent_share(r->plan, stage_of[part - 1],
+                                      stage_of[part], true);
+    double down = merak_rate_sent_share(r->plan, stage_of[part - 1],
+                                        stage_of[part], false);
     struct crossing c = {0};
 
     c.up = cross_s(r, up * seg->up_bytes, up * seg->up_part, &at, &c.up_gather);

@@ -111,5 +111,10 @@ static inline int merak_rater_parts(const struct merak_rater *rater,
  * most_bytes, the result is only a lower bound. */
 double merak_rate(struct merak_rater *rater, const int *bound, double *part_s,
                   double *bytes_p, int *stage_p);
+/* The share of a value's bytes that the hop from a stage to another moves: less
+ * than 1 of what is sent in part, up with a bit for the place of each element.
+ * A ratio that is still to be found counts as the most. */
+double merak_rate_sent_share(const struct merak_plan *plan, int from, int to,
+                             bool up);
 
 #endif

@@ -9,6 +9,7 @@
 #include "config.h"
 
 #include "partitioner/program/instr_cost.h"
+#include "partitioner/search/rate.h"
 #include "partitioner/search/search_impl.h"
 
 #include <math.h>
@@ -53,6 +54,8 @@ static double find_times(const struct merak_search *s,
         seg = &seg[bound[q + 1]];
         up = p->scatter > 0 ? seg->up_part : seg->up_bytes;
         down = p->scatter > 0 ? seg->down_part : seg->down_bytes;
+        up *= merak_rate_sent_share(p, q, q + 1, true);
+        down *= merak_rate_sent_share(p, q, q + 1, false);
         time[q].hops_s =
             transfer_s(&links, p, q, up) + transfer_s(&links, p, q, down);
         period_s = fmax(period_s, transfer_s(&links, p, q, fmax(up, down)) -
