@@ -180,4 +180,22 @@ merak_channels_slopes(const struct merak_channels *q, size_t b, size_t c,
                                  m.rstd * g / q->count};
 }
 
+/* Of gamma and beta of a channel: what all samples here add to the gradients. */
+struct merak_channels_dw {
+    double gamma, beta;
+};
+MERAK_CHANNELS_FN struct merak_channels_dw
+merak_channels_dw_add(const struct merak_channels *q, size_t c,
+                      struct merak_channels_dw dw)
+{
+    for (size_t b = 0; b < q->B; b++) {
+        struct merak_moments m = merak_channels_moments(q, b, c);
+        const double *dsums = q->dsums + 2 * (b * q->C + c);
+
+        dw.gamma += m.rstd * (dsums[1] - m.mean * dsums[0]);
+        dw.beta += dsums[0];
+    }
+    return dw;
+}
+
 #endif

@@ -327,18 +327,13 @@ CPU_KERNEL(channel_norm_dw)
     if (rc != MERAK_OK)
         return rc;
     for (size_t c = 0; c < q.C; c++) {
-        double g = call->accumulate ? (double)dgamma[c] : 0;
-        double b = call->accumulate ? (double)dbeta[c] : 0;
+        struct merak_channels_dw dw = {0, 0};
 
-        for (size_t k = 0; k < q.B; k++) {
-            struct merak_moments m = merak_channels_moments(&q, k, c);
-            const double *d = q.dsums + 2 * (k * q.C + c);
-
-            g += m.rstd * (d[1] - m.mean * d[0]);
-            b += d[0];
-        }
-        dgamma[c] = (float)g;
-        dbeta[c] = (float)b;
+        if (call->accumulate)
+            dw = (struct merak_channels_dw){dgamma[c], dbeta[c]};
+        dw = merak_channels_dw_add(&q, c, dw);
+        dgamma[c] = (float)dw.gamma;
+        dbeta[c] = (float)dw.beta;
     }
     return MERAK_OK;
 }

@@ -290,18 +290,13 @@ static __global__ void __launch_bounds__(MAP_THREADS)
                  bool accumulate)
 {
     for (size_t c = grid_thread(); c < q.C; c += grid_threads()) {
-        double g = accumulate ? (double)dgamma[c] : 0;
-        double b = accumulate ? (double)dbeta[c] : 0;
+        struct merak_channels_dw dw = {0, 0};
 
-        for (size_t k = 0; k < q.B; k++) {
-            struct merak_moments m = merak_channels_moments(&q, k, c);
-            const double *d = q.dsums + 2 * (k * q.C + c);
-
-            g += m.rstd * (d[1] - m.mean * d[0]);
-            b += d[0];
-        }
-        dgamma[c] = (float)g;
-        dbeta[c] = (float)b;
+        if (accumulate)
+            dw = {dgamma[c], dbeta[c]};
+        dw = merak_channels_dw_add(&q, c, dw);
+        dgamma[c] = (float)dw.gamma;
+        dbeta[c] = (float)dw.beta;
     }
 }
 
