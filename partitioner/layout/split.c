@@ -4,13 +4,12 @@
 
 #include "partitioner/layout/split.h"
 
+#include "base/digits.h"
 #include "base/error.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define MOST_DIGITS 6
 
 bool merak_split_has(const struct merak_layer_split *split, int layer)
 {
@@ -45,28 +44,17 @@ bool merak_split_any(const struct merak_layer_split *split)
 
 /* --- text ----------------------------------------------------------------- */
 
-static bool next_number(const char **text_p, int *number_p)
-{
-    size_t n = strspn(*text_p, "0123456789");
-
-    if (n == 0 || n > MOST_DIGITS)
-        return false;
-    *number_p = atoi(*text_p);
-    *text_p += n;
-    return true;
-}
-
 /* "b4-27", and a comma behind it that another follows. */
 static bool next_run(const char **text_p, char *kind_p, int *first_p,
                      int *last_p)
 {
     *kind_p = *(*text_p)++;
-    if ((*kind_p != 'w' && *kind_p != 'b') || !next_number(text_p, first_p))
+    if ((*kind_p != 'w' && *kind_p != 'b') || !merak_next_number(text_p, first_p))
         return false;
     *last_p = *first_p;
     if (**text_p == '-') {
         ++*text_p;
-        if (!next_number(text_p, last_p) || *last_p < *first_p)
+        if (!merak_next_number(text_p, last_p) || *last_p < *first_p)
             return false;
     }
     if (**text_p != ',')

@@ -5,13 +5,12 @@
 
 #include "partitioner/plan/plan.h"
 
+#include "base/digits.h"
 #include "base/error.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define MOST_DIGITS 6
 
 bool merak_lossy_equal(const struct merak_lossy *a, const struct merak_lossy *b)
 {
@@ -76,17 +75,6 @@ static enum merak_status bad_lossy(const char *text, struct merak_error *err)
                       text);
 }
 
-static bool next_number(const char **text_p, int *number_p)
-{
-    size_t n = strspn(*text_p, "0123456789");
-
-    if (n == 0 || n > MOST_DIGITS)
-        return false;
-    *number_p = atoi(*text_p);
-    *text_p += n;
-    return true;
-}
-
 static enum merak_status check_ratio(int ratio, struct merak_error *err)
 {
     if (ratio >= 2 && ratio <= MERAK_LOSSY_MOST)
@@ -103,7 +91,7 @@ static enum merak_status parse_one(const char *text, const char *at,
 {
     int ratio;
 
-    if (!next_number(&at, &ratio) || *at != '\0')
+    if (!merak_next_number(&at, &ratio) || *at != '\0')
         return bad_lossy(text, err);
     *ratio_p = (uint8_t)ratio;
     return check_ratio(ratio, err);
@@ -118,8 +106,8 @@ static enum merak_status parse_list(const char *text, struct merak_lossy *lossy,
         enum merak_status rc;
         int hop, ratio;
 
-        if (!next_number(&at, &hop) || *at++ != ':' ||
-            !next_number(&at, &ratio))
+        if (!merak_next_number(&at, &hop) || *at++ != ':' ||
+            !merak_next_number(&at, &ratio))
             return bad_lossy(text, err);
         rc = check_ratio(ratio, err);
         if (rc != MERAK_OK)
