@@ -299,8 +299,11 @@ static const struct merak_attrs *adamw_attrs(struct merak_build *b,
     return own;
 }
 
-static void update_by_sign(struct merak_build *b,
-                           const struct merak_param_slots *p, float rate)
+/* In the place of AdamW; share: by which the op multiplies the gradient, which is
+ * a sum over micro-batches and replicas, or 0 if it does not. */
+static void update_by(struct merak_build *b, const char *op,
+                      const struct merak_param_slots *p, float rate,
+                      double share)
 {
     struct merak_attrs *attrs = merak_build_alloc_kept(b, sizeof(*attrs));
     const int slot[] = {p->grad, p->master};
@@ -308,24 +311,14 @@ static void update_by_sign(struct merak_build *b,
     if (attrs == NULL)
         return;
     attrs->f[0] = (double)rate;
-    add_kernel(b, "sign_step", 1, 1, slot, attrs,
-               merak_build_name(b, "sign_step %s", p->name));
+    attrs->f[1] = share;
+    add_kernel(b, op, 1, 1, slot, attrs,
+               merak_build_name(b, "%s %s", op, p->name));
 }
 
-/* Its gradient is a sum over micro-batches of this stage's replicas. */
-static void update_to_mean(struct merak_build *b,
-                           const struct merak_param_slots *p, float rate)
+static double share_of_step(const struct merak_build *b)
 {
-    struct merak_attrs *attrs = merak_build_alloc_kept(b, sizeof(*attrs));
-    const int slot[] = {p->grad, p->master};
-
-    if (attrs == NULL)
-        return;
-    attrs->f[0] = (double)rate;
-    attrs->f[1] =
-        1 / ((double)b->prog->plan.microbatches * (double)b->prog->mesh.dp);
-    add_kernel(b, "mean_step", 1, 1, slot, attrs,
-               merak_build_name(b, "mean_step %s", p->name));
+    return 1 / ((double)b->prog->plan.microbatches * (double)b->prog->mesh.dp);
 }
 
 void merak_step_adamw(struct merak_build *b, const struct merak_param_slots *p,
@@ -345,9 +338,9 @@ static void update(struct merak_build *b, const struct merak_param_slots *p)
     const int slot[6] = {p->grad, b->prog->norm, p->master, p->m, p->v, part};
 
     if (value->sign_rate > 0)
-        update_by_sign(b, p, value->sign_rate);
+        update_by(b, "sign_step", p, value->sign_rate, 0);
     else if (value->mean_rate > 0)
-        update_to_mean(b, p, value->mean_rate);
+        update_by(b, "mean_step", p, value->mean_rate, share_of_step(b));
     else
         merak_step_adamw(b, p, slot);
 }
