@@ -119,6 +119,23 @@ static int put_choices(json_t *object, const struct merak_plan *p)
     return bad;
 }
 
+static int put_structs(json_t *object, const struct merak_plan *p)
+{
+    char text[MERAK_CHOICE_TEXT(0)];
+    int bad = 0;
+
+    for (int i = 0; i < MERAK_CHOICE_COUNT; i++) {
+        const struct merak_choice_struct *is = merak_choice[i].is;
+        const char *value = is != NULL ? (const char *)p + is->plan_at : NULL;
+
+        if (value != NULL && merak_choice_struct_any(is, value))
+            bad |= json_object_set_new(
+                object, is->key,
+                json_string(is->text(value, ",", text, sizeof(text))));
+    }
+    return bad;
+}
+
 json_t *merak_plan_object(const struct merak_plan *p)
 {
     /* In this order; other keys follow. */
@@ -130,7 +147,6 @@ json_t *merak_plan_object(const struct merak_plan *p)
         "tp_batch",     "expert_room"};
     int parts = merak_plan_parts(p), bad = 0;
     json_t *object = json_object();
-    char split[MERAK_SPLIT_TEXT], hops[MERAK_LOSSY_TEXT];
 
     for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++)
         bad |= json_object_set_new(object, keys[i], json_null());
@@ -144,18 +160,7 @@ json_t *merak_plan_object(const struct merak_plan *p)
                   p->scatter, "cut",
                   merak_plan_cut_json(p->cut, parts - merak_plan_shared(p) - 1),
                   "drop", merak_plan_drop_json(p->drop, parts)));
-    if (merak_split_any(&p->split))
-        bad |= json_object_set_new(
-            object, "split",
-            json_string(merak_split_text(&p->split, "b", ",", split,
-                                         sizeof(split))));
-    if (merak_tp_plan_any(&p->tp_plan))
-        bad |= json_object_set_new(object, "tp_plan",
-                                   json_string(p->tp_plan.text));
-    if (merak_lossy_any(&p->lossy))
-        bad |= json_object_set_new(
-            object, "lossy_hops",
-            json_string(merak_lossy_text(&p->lossy, ",", hops, sizeof(hops))));
+    bad |= put_structs(object, p);
     if (p->stage != NULL)
         bad |= json_object_set_new(object, "meshes", merak_plan_meshes_json(p));
     if (bad == 0)
@@ -358,41 +363,19 @@ static void read_choices(struct merak_plan_reader *r, const json_t *in,
         merak_choices_take(&choices, plan);
 }
 
-static void read_split(struct merak_plan_reader *r, const json_t *in,
-                       struct merak_plan *plan)
-{
-    const json_t *value = json_object_get(in, "split");
-    const char *text = json_string_value(value);
-
-    if (r->rc == MERAK_OK && value != NULL &&
-        (text == NULL ||
-         merak_split_parse(text, &plan->split, NULL) != MERAK_OK))
-        merak_plan_fail_field(r, "split", value, "layers, as in \"b4-27\"");
-}
-
-static void read_tp_plan(struct merak_plan_reader *r, const json_t *in,
+static void read_structs(struct merak_plan_reader *r, const json_t *in,
                          struct merak_plan *plan)
 {
-    const json_t *value = json_object_get(in, "tp_plan");
-    const char *text = json_string_value(value);
+    for (int i = 0; i < MERAK_CHOICE_COUNT; i++) {
+        const struct merak_choice_struct *is = merak_choice[i].is;
+        const json_t *value = is != NULL ? json_object_get(in, is->key) : NULL;
+        const char *text = json_string_value(value);
 
-    if (r->rc == MERAK_OK && value != NULL &&
-        (text == NULL ||
-         merak_tp_plan_parse(text, &plan->tp_plan, NULL) != MERAK_OK))
-        merak_plan_fail_field(r, "tp_plan", value,
-                              "patterns, as in \"*.up.weight:colwise\"");
-}
-
-static void read_lossy(struct merak_plan_reader *r, const json_t *in,
-                      struct merak_plan *plan)
-{
-    const json_t *value = json_object_get(in, "lossy_hops");
-    const char *text = json_string_value(value);
-
-    if (r->rc == MERAK_OK && value != NULL &&
-        (text == NULL || merak_lossy_parse(text, &plan->lossy, NULL) != MERAK_OK))
-        merak_plan_fail_field(r, "lossy_hops", value,
-                              "ratios behind stages, as in \"1:8,2:4\"");
+        if (r->rc == MERAK_OK && value != NULL &&
+            (text == NULL || is->parse(text, (char *)plan + is->plan_at,
+                                       NULL) != MERAK_OK))
+            merak_plan_fail_field(r, is->key, value, is->expected);
+    }
 }
 
 static void read_plan(struct merak_plan_reader *r, const json_t *in,
@@ -412,15 +395,13 @@ static void read_plan(struct merak_plan_reader *r, const json_t *in,
     if (r->rc == MERAK_OK && json_object_get(in, "scatter") != NULL)
         p->scatter = (int)merak_plan_read_integer(r, in, "scatter", 0, most);
     p->threads = 1;
-    read_lossy(r, in, p);
+    read_structs(r, in, p);
     if (r->rc == MERAK_OK) {
         r->rc = merak_plan_check_degrees(p, r->err);
         if (r->rc != MERAK_OK)
             merak_error_wrap(r->err, "plan %s", r->name);
     }
     halve(r, p);
-    read_split(r, in, p);
-    read_tp_plan(r, in, p);
     merak_plan_read_cut(r, in, file);
     merak_plan_read_drop(r, in, file);
 }

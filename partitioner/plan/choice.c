@@ -103,6 +103,62 @@ static enum merak_status set_stages(void *target, const char *text,
     return merak_given_set_stages(text, &choices->list, err);
 }
 
+/* --- values that are structs ---------------------------------------------- */
+
+static enum merak_status parse_split(const char *text, void *value,
+                                     struct merak_error *err)
+{
+    return merak_split_parse(text, value, err);
+}
+
+static const char *split_text(const void *value, const char *between,
+                              char *text, size_t bytes)
+{
+    return merak_split_text(value, "b", between, text, bytes);
+}
+
+static enum merak_status parse_tp_plan(const char *text, void *value,
+                                       struct merak_error *err)
+{
+    return merak_tp_plan_parse(text, value, err);
+}
+
+static const char *tp_plan_text(const void *value, const char *between,
+                                char *text, size_t bytes)
+{
+    const struct merak_tp_plan *plan = value;
+
+    (void)between; /* it has a plus everywhere */
+    snprintf(text, bytes, "%s", plan->text);
+    return text;
+}
+
+static enum merak_status parse_lossy(const char *text, void *value,
+                                     struct merak_error *err)
+{
+    return merak_lossy_parse(text, value, err);
+}
+
+static const char *lossy_text(const void *value, const char *between,
+                              char *text, size_t bytes)
+{
+    return merak_lossy_text(value, between, text, bytes);
+}
+
+#define STRUCT(name, field, ...)                                          \
+    static const struct merak_choice_struct name##_struct = {             \
+        .bytes = sizeof(((struct merak_choices *)NULL)->field),           \
+        .at = offsetof(struct merak_choices, field),                      \
+        .plan_at = offsetof(struct merak_plan, field),                    \
+        .parse = parse_##name, .text = name##_text, __VA_ARGS__}
+
+STRUCT(split, split, .key = "split", .between = "",
+       .expected = "layers, as in \"b4-27\"");
+STRUCT(tp_plan, tp_plan, .key = "tp_plan",
+       .expected = "patterns, as in \"*.up.weight:colwise\"");
+STRUCT(lossy, lossy, .key = "lossy_hops", .between = "-",
+       .expected = "ratios behind stages, as in \"1:8,2:4\"");
+
 /* --- the table ------------------------------------------------------------ */
 
 #define AT(field) offsetof(struct merak_choices, field)
@@ -364,11 +420,11 @@ const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
     [MERAK_CHOICE_SPLIT] = {
         .option = CALL(SPLIT, "split", set_split, "LIST", SPLIT_TEXT),
         .run = CALL(SPLIT, "split", set_split, "LIST", SPLIT_TEXT),
-        .kind = MERAK_OPTION_CALL, .is_told = true},
+        .kind = MERAK_OPTION_CALL, .is_told = true, .is = &split_struct},
     [MERAK_CHOICE_TP_PLAN] = {
         .option = CALL(TP_PLAN, "tp-plan", set_tp_plan, "LIST", TP_PLAN_TEXT),
         .run = CALL(TP_PLAN, "tp-plan", set_tp_plan, "LIST", TP_PLAN_TEXT),
-        .kind = MERAK_OPTION_CALL, .is_told = true},
+        .kind = MERAK_OPTION_CALL, .is_told = true, .is = &tp_plan_struct},
     [MERAK_CHOICE_EXPERT_ROOM] = {
         BOTH(EXPERT_ROOM, "expert-room", INT, expert_room,
              ROOM_TEXT, ROOM_TEXT, .least = 1, .most = 100000,
@@ -390,7 +446,7 @@ const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
     [MERAK_CHOICE_LOSSY_HOPS] = {
         .option = CALL(LOSSY_HOPS, "lossy-hops", set_lossy, "LIST", LOSSY_TEXT),
         .run = CALL(LOSSY_HOPS, "lossy-hops", set_lossy, "LIST", LOSSY_TEXT),
-        .kind = MERAK_OPTION_CALL, .is_told = true},
+        .kind = MERAK_OPTION_CALL, .is_told = true, .is = &lossy_struct},
     [MERAK_CHOICE_BRANCHES] = {
         BOTH(BRANCHES, "branches", WORD, branches,
              "order of nodes, where the model is not a chain: described, "

@@ -131,7 +131,26 @@ struct merak_choice {
      * (search/nearest_plan.c); 0: never. */
     merak_near_fn near;
     int near_memory, near_numbers;
+    const struct merak_choice_struct *is; /* what its value is; NULL: a number,
+                                             or a list of the plan's parts */
 };
+
+/* A value that is a struct of plain data, all 0 if it was not given. */
+struct merak_choice_struct {
+    size_t bytes, at, plan_at; /* in struct merak_choices, struct merak_plan */
+    const char *key;           /* of a saved plan; left out if it is all 0 */
+    const char *expected;      /* there, for errors */
+    const char *between;       /* items of a list, in --what-if's line, where
+                                  commas separate choices */
+    enum merak_status (*parse)(const char *text, void *value,
+                               struct merak_error *err);
+    /* As the option takes it, with `between` for its commas; returns text. */
+    const char *(*text)(const void *value, const char *between, char *text,
+                        size_t bytes);
+};
+/* Is it anything but 0? */
+bool merak_choice_struct_any(const struct merak_choice_struct *is,
+                             const void *value);
 
 /* By enum merak_choice_id. */
 extern const struct merak_choice merak_choice[MERAK_CHOICE_COUNT];

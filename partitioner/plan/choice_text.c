@@ -64,12 +64,9 @@ void merak_choice_text(const struct merak_choice *choice,
         merak_stages_text(list->stage, list->n_stages, text, bytes);
     else if (choice == &merak_choice[MERAK_CHOICE_STAGES])
         snprintf(text, bytes, "auto");
-    else if (choice == &merak_choice[MERAK_CHOICE_SPLIT])
-        merak_split_text(&choices->split, "b", "", text, bytes);
-    else if (choice == &merak_choice[MERAK_CHOICE_TP_PLAN])
-        snprintf(text, bytes, "%s", choices->tp_plan.text);
-    else if (choice == &merak_choice[MERAK_CHOICE_LOSSY_HOPS])
-        merak_lossy_text(&choices->lossy, "-", text, bytes);
+    else if (choice->is != NULL)
+        choice->is->text((const char *)choices + choice->is->at,
+                         choice->is->between, text, bytes);
     else if (choice == &merak_choice[MERAK_CHOICE_CUT] && list->cut != NULL)
         merak_cut_text(list->cut, list->n_cut, text, bytes);
     else if (choice == &merak_choice[MERAK_CHOICE_CUT])

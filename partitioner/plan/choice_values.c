@@ -77,17 +77,26 @@ const char *merak_choice_key(const struct merak_choice *choice, long value)
                                                   : choice->key;
 }
 
+bool merak_choice_struct_any(const struct merak_choice_struct *is,
+                             const void *value)
+{
+    const char *byte = value;
+
+    for (size_t i = 0; i < is->bytes; i++) {
+        if (byte[i] != 0)
+            return true;
+    }
+    return false;
+}
+
 int merak_choice_compare(const struct merak_choice *choice,
                          const struct merak_plan *a, const struct merak_plan *b)
 {
     long x, y;
 
-    if (choice == &merak_choice[MERAK_CHOICE_SPLIT])
-        return memcmp(&a->split, &b->split, sizeof(a->split));
-    if (choice == &merak_choice[MERAK_CHOICE_TP_PLAN])
-        return strcmp(a->tp_plan.text, b->tp_plan.text);
-    if (choice == &merak_choice[MERAK_CHOICE_LOSSY_HOPS])
-        return memcmp(&a->lossy, &b->lossy, sizeof(a->lossy));
+    if (choice->is != NULL)
+        return memcmp((const char *)a + choice->is->plan_at,
+                      (const char *)b + choice->is->plan_at, choice->is->bytes);
     if (!choice->in_plan)
         return 0;
     x = merak_choice_of(choice, a);
@@ -172,21 +181,21 @@ void merak_choices_of(const struct merak_plan *plan,
     for (int i = 0; i < MERAK_CHOICE_COUNT; i++) {
         const struct merak_choice *c = &merak_choice[i];
 
+        choices->given[i] = true;
         if (c->in_plan)
             merak_choice_set(c, choices,
                              load(c->kind, (const char *)plan + c->plan_at));
-        choices->given[i] = true;
+        if (c->is != NULL) {
+            const char *value = (const char *)plan + c->is->plan_at;
+
+            memcpy((char *)choices + c->is->at, value, c->is->bytes);
+            choices->given[i] = merak_choice_struct_any(c->is, value);
+        }
     }
     if (choices->ep == 0)
         choices->ep = 1;
     if (choices->expert_room == 0)
         choices->expert_room = MERAK_EXPERT_ROOM;
-    choices->split = plan->split;
-    choices->given[MERAK_CHOICE_SPLIT] = merak_split_any(&plan->split);
-    choices->tp_plan = plan->tp_plan;
-    choices->given[MERAK_CHOICE_TP_PLAN] = merak_tp_plan_any(&plan->tp_plan);
-    choices->lossy = plan->lossy;
-    choices->given[MERAK_CHOICE_LOSSY_HOPS] = merak_lossy_any(&plan->lossy);
     choices->given[MERAK_CHOICE_CUT] = choices->list.cut != NULL;
     choices->given[MERAK_CHOICE_STAGES] = plan->stage != NULL;
     for (int i = MERAK_CHOICE_TP; i <= MERAK_CHOICE_DP; i++)
@@ -222,12 +231,12 @@ void merak_choices_take(const struct merak_choices *choices,
         if (c->in_plan)
             store(c->kind, (char *)plan + c->plan_at,
                   choices->given[i] ? merak_choice_get(c, choices) : c->usual);
+        if (c->is != NULL)
+            memcpy((char *)plan + c->is->plan_at,
+                   (const char *)choices + c->is->at, c->is->bytes);
     }
     if (!choices->given[MERAK_CHOICE_MICRO_BATCH])
         plan->micro_batch = merak_choices_least_samples(choices);
-    plan->split = choices->split;
-    plan->tp_plan = choices->tp_plan;
-    plan->lossy = choices->lossy;
     plan->stage = choices->list.stage;
     if (plan->stage != NULL) {
         plan->tp = plan->dp = 1;
