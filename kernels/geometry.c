@@ -54,14 +54,18 @@ merak_linear_dw_sizes(const struct merak_kernel_call *call)
     };
 }
 
-static struct merak_heads heads(const struct merak_operand *op, size_t row)
+static struct merak_heads heads(const struct merak_operand *op)
 {
-    return (struct merak_heads){
-        .op = op, .row = row, .t0 = op->lo[1], .n = op->local.dim[1]};
+    return (struct merak_heads){.op = op,
+                                .row = merak_local_span(op, 2, op->local.ndim),
+                                .t0 = op->lo[1],
+                                .n = op->local.dim[1],
+                                .D = merak_local_last(op)};
 }
 
 static void grouped_sizes(const struct merak_operand *q,
                           const struct merak_operand *k,
+                          const struct merak_operand *v,
                           struct merak_attention *at)
 {
     const size_t *dim = q->local.dim;
@@ -71,6 +75,7 @@ static void grouped_sizes(const struct merak_operand *q,
     at->G = dim[2];
     at->R = dim[3];
     at->D = dim[4];
+    at->E = merak_local_last(v);
 }
 
 /* A slice's qkv also holds the positions before it. */
@@ -83,7 +88,7 @@ static void packed_sizes(const struct merak_operand *qkv,
     at->T = dim[1];
     at->G = dim[3];
     at->R = 1;
-    at->D = dim[4];
+    at->D = at->E = dim[4];
 }
 
 /* Set the parameters of attention (graph.h); D is already set. */
@@ -188,11 +193,11 @@ static void packed_heads(const struct merak_operand *qkv, size_t third,
                          struct merak_heads *q, struct merak_heads *k,
                          struct merak_heads *v)
 {
-    const size_t n = qkv->local.dim[1];
+    const size_t n = qkv->local.dim[1], D = merak_local_last(qkv);
 
-    *q = (struct merak_heads){qkv, 0, 3 * third, 0, n};
-    *k = (struct merak_heads){qkv, third, 3 * third, 0, n};
-    *v = (struct merak_heads){qkv, 2 * third, 3 * third, 0, n};
+    *q = (struct merak_heads){qkv, 0, 3 * third, 0, n, D};
+    *k = (struct merak_heads){qkv, third, 3 * third, 0, n, D};
+    *v = (struct merak_heads){qkv, 2 * third, 3 * third, 0, n, D};
 }
 
 void merak_attention_view(const struct merak_kernel_call *call,
@@ -201,14 +206,14 @@ void merak_attention_view(const struct merak_kernel_call *call,
     const struct merak_operand *op = call->operand;
 
     *at = (struct merak_attention){0};
-    grouped_sizes(&op[0], &op[1], at);
+    grouped_sizes(&op[0], &op[1], &op[2], at);
     set_attrs(call, at);
-    at->q = heads(&op[0], at->G * at->R * at->D);
-    at->k = heads(&op[1], at->G * at->D);
-    at->v = heads(&op[2], at->G * at->D);
+    at->q = heads(&op[0]);
+    at->k = heads(&op[1]);
+    at->v = heads(&op[2]);
     set_optional(call, 3, at);
     op += call->n_in;
-    at->o = heads(&op[0], at->G * at->R * at->D);
+    at->o = heads(&op[0]);
     at->lse = &op[1];
     (void)merak_attention_next(at);
 }
@@ -226,7 +231,7 @@ void merak_attention_packed_view(const struct merak_kernel_call *call,
     packed_heads(&op[0], third, &at->q, &at->k, &at->v);
     set_optional(call, 1, at);
     op += call->n_in;
-    at->o = heads(&op[0], third);
+    at->o = heads(&op[0]);
     at->lse = &op[1];
     (void)merak_attention_next(at);
 }
@@ -235,25 +240,22 @@ void merak_attention_dx_view(const struct merak_kernel_call *call,
                              struct merak_attention *at)
 {
     const struct merak_operand *op = call->operand;
-    size_t q_row, kv_row;
 
     *at = (struct merak_attention){0};
     at->accumulate = call->accumulate;
-    grouped_sizes(&op[1], &op[2], at);
+    grouped_sizes(&op[1], &op[2], &op[3], at);
     set_attrs(call, at);
-    q_row = at->G * at->R * at->D;
-    kv_row = at->G * at->D;
-    at->d_o = heads(&op[0], q_row);
-    at->q = heads(&op[1], q_row);
-    at->k = heads(&op[2], kv_row);
-    at->v = heads(&op[3], kv_row);
-    at->o = heads(&op[4], q_row);
+    at->d_o = heads(&op[0]);
+    at->q = heads(&op[1]);
+    at->k = heads(&op[2]);
+    at->v = heads(&op[3]);
+    at->o = heads(&op[4]);
     at->lse = &op[5];
     set_optional(call, 6, at);
     op += call->n_in;
-    at->dq = heads(&op[0], q_row);
-    at->dk = heads(&op[1], kv_row);
-    at->dv = heads(&op[2], kv_row);
+    at->dq = heads(&op[0]);
+    at->dk = heads(&op[1]);
+    at->dv = heads(&op[2]);
     (void)merak_attention_next(at);
 }
 
@@ -268,9 +270,9 @@ void merak_attention_packed_dx_view(const struct merak_kernel_call *call,
     packed_sizes(&op[1], at);
     set_attrs(call, at);
     third = at->G * at->D;
-    at->d_o = heads(&op[0], third);
+    at->d_o = heads(&op[0]);
     packed_heads(&op[1], third, &at->q, &at->k, &at->v);
-    at->o = heads(&op[2], third);
+    at->o = heads(&op[2]);
     at->lse = &op[3];
     set_optional(call, 4, at);
     packed_heads(&op[call->n_in], third, &at->dq, &at->dk, &at->dv);

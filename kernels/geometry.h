@@ -93,7 +93,8 @@ merak_linear_dw_sizes(const struct merak_kernel_call *call);
 /*
  * One of q, k, v, o, or a gradient of one, in memory.  Element (b, t, h, d)
  * is element offset + (b n + i - t0) row + h D + d of op, i being the place of
- * position t; h counts query heads for q and o, kv heads for k and v.
+ * position t; h counts query heads for q and o, kv heads for k and v; D is that
+ * of q and k, or E, the width of v and o.
  *
  * A call may be for part of the queries of a sequence, first .. end - 1, and
  * where sequences are in pieces for several such parts, one after the other
@@ -117,9 +118,11 @@ struct merak_heads {
     size_t offset, row;
     size_t t0; /* the place of the first position that op holds */
     size_t n;  /* how many it holds of each sample */
+    size_t D;  /* channels of a head */
 };
 struct merak_attention {
     size_t B, T, G, R, D; /* T keys; G kv heads, R query heads each */
+    size_t E;             /* channels of a value; D are those of a key */
     size_t first, end;    /* queries */
     size_t pieces;        /* of T positions; 0: they are in order */
     bool accumulate;
@@ -147,7 +150,7 @@ static inline size_t merak_heads_at(const struct merak_attention *at,
 {
     size_t i = merak_position_index(at->pieces, at->T, t);
 
-    return x->offset + (b * x->n + i - x->t0) * x->row + h * at->D;
+    return x->offset + (b * x->n + i - x->t0) * x->row + h * x->D;
 }
 
 /* The row of a query among those that the call has. */

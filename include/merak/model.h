@@ -291,9 +291,9 @@ struct merak_rope_scaling {
 struct merak_value *merak_rope_scaled(struct merak_model *m,
                                       struct merak_value *x, float theta,
                                       const struct merak_rope_scaling *scaling);
-/* Causal attention with grouped queries: q [B,T,G,R,D], k and v [B,T,G,D]
- * -> [B,T,G,R,D]; G kv heads with R query heads each; scale 1/sqrt(D).
- * Memory is linear in T. */
+/* Causal attention with grouped queries: q [B,T,G,R,D], k [B,T,G,D], v
+ * [B,T,G,E] -> [B,T,G,R,E]; G kv heads with R query heads each; scale
+ * 1/sqrt(D).  Memory is linear in T. */
 struct merak_value *merak_attention(struct merak_model *m,
                                     struct merak_value *q,
                                     struct merak_value *k,

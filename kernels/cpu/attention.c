@@ -69,7 +69,7 @@ INLINE void soften_all(const struct merak_attention *at, struct tiles *x,
         vf shrink = soften(x->s, m, seen < m->keys ? seen : m->keys, i, sight,
                            scale, &r->max[n], &r->sum[n]);
 
-        for (size_t d = 0; d < at->D; d++) {
+        for (size_t d = 0; d < at->E; d++) {
             float *o = x->out + d * TILE + i;
 
             vstore_f32(o, vload_f32(o) * shrink);
@@ -83,19 +83,19 @@ static void forward_pair(const struct merak_attention *at, struct tiles *x,
     float scale = at->cap > 0 ? 1.0f : (float)at->scale;
     struct product values = {.a = x->v,
                              .a_turned = true,
-                             .a_pitch = pad(at->D),
+                             .a_pitch = pad(at->E),
                              .b = x->s + m->from,
                              .b_pitch = TILE,
                              .c = x->out + m->from,
                              .c_pitch = TILE,
-                             .M = at->D,
+                             .M = at->E,
                              .N = pad(m->queries) - m->from,
                              .K = m->keys,
                              .column = m->from,
                              .add = true,
                              .triangle = m->diagonal ? B_UPPER : FULL};
 
-    score_product(at, x->k, x->q_t, x->s, m);
+    score_product(x->k, x->q_t, at->D, x->s, m);
     if (at->cap > 0)
         cap_scores(at, x->s, m);
     if (m->sight == ALL)
@@ -122,7 +122,7 @@ static void finish_queries(const struct merak_attention *at, struct tiles *x,
     size_t first = (rows.lo - rows.t) / LANES;
     float *lse = at->lse->data;
 
-    for (size_t d = 0; d < at->D; d++) {
+    for (size_t d = 0; d < at->E; d++) {
         for (size_t i = first; i < pad(rows.hi - rows.t) / LANES; i++) {
             float *o = x->out + d * TILE + i * LANES;
 
@@ -130,7 +130,7 @@ static void finish_queries(const struct merak_attention *at, struct tiles *x,
                               vselect(r->sum[i] > vset(0), r->sum[i], vset(1)));
         }
     }
-    transpose_matrix(x->out, TILE, pad(at->D), TILE, x->row, pad(at->D));
+    transpose_matrix(x->out, TILE, pad(at->E), TILE, x->row, pad(at->E));
     store_tile(at, &at->o, b, rows, h, x->row, false);
     for (size_t i = rows.lo - rows.t; i < rows.hi - rows.t; i++)
         lse[merak_lse_at(at, b, rows.t + i, h)] =
@@ -148,11 +148,11 @@ static void forward_item(void *arg, size_t item, int thread)
     struct running r;
     struct tiles x;
 
-    carve(&x, at->D, thread);
+    carve(&x, at, thread);
     load_tile(at, &at->q, b, queries.rows, h, x.row);
     prefetch_tile(at, &at->o, b, queries.rows, h);
     transpose_matrix(x.row, pad(at->D), TILE, pad(at->D), x.q_t, TILE);
-    memset(x.out, 0, pad(at->D) * TILE * sizeof(float));
+    memset(x.out, 0, pad(at->E) * TILE * sizeof(float));
     for (size_t i = 0; i < TILE / LANES; i++) {
         r.max[i] = vset(-FLT_MAX); /* a tile may hide all keys of a query */
         r.sum[i] = vset(0);

@@ -10,14 +10,14 @@
 
 struct backward {
     struct merak_attention at;
-    float *dk, *dv; /* f32 [B, G, T, pad(D)], in scratch */
+    float *dk, *dv; /* f32 [B, G, T, pad(D)] and pad(E), in scratch */
 };
 
 /* delta = do . o for each query, in lanes. */
 static void deltas(const struct merak_attention *at, struct tiles *x,
                    float delta[TILE])
 {
-    size_t pitch = pad(at->D);
+    size_t pitch = pad(at->E);
 
     for (size_t i = 0; i < TILE; i++) {
         vf sum = {0};
@@ -81,22 +81,21 @@ static void slopes_as_seen(const struct merak_attention *at,
         slopes(at, x, m, IN_RANGE, false, lse, delta);
 }
 
-/* dst (+)= a b for a tile of keys: a [keys][TILE], b [TILE][D]. */
-static void key_gradient(const struct merak_attention *at, const float *a,
-                         const float *b, float *dst, size_t keys,
-                         size_t queries, bool diagonal, bool add)
+/* dst (+)= a b for a tile of keys: a [keys][TILE], b [TILE][pitch]. */
+static void key_gradient(const float *a, const float *b, size_t pitch,
+                         float *dst, const struct meeting *m, bool add)
 {
     struct product x = {.a = a,
                         .a_pitch = TILE,
                         .b = b,
-                        .b_pitch = pad(at->D),
+                        .b_pitch = pitch,
                         .c = dst,
-                        .c_pitch = pad(at->D),
-                        .M = keys,
-                        .N = pad(at->D),
-                        .K = queries,
+                        .c_pitch = pitch,
+                        .M = m->keys,
+                        .N = pitch,
+                        .K = m->queries,
                         .add = add,
-                        .triangle = diagonal ? A_UPPER : FULL};
+                        .triangle = m->diagonal ? A_UPPER : FULL};
 
     product(&x);
 }
@@ -108,8 +107,7 @@ static void backward_pair(const struct merak_attention *at,
                           const float *lse, const float *delta, float *dk,
                           float *dv, bool add)
 {
-    size_t pitch = pad(at->D), keys = m->keys, queries = m->queries;
-    bool diagonal = m->diagonal;
+    size_t pitch = pad(at->D);
     struct product dq = {.a = x->ds,
                          .a_turned = true,
                          .a_pitch = TILE,
@@ -117,21 +115,21 @@ static void backward_pair(const struct merak_attention *at,
                          .b_pitch = pitch,
                          .c = x->out,
                          .c_pitch = pitch,
-                         .M = queries,
+                         .M = m->queries,
                          .N = pitch,
-                         .K = keys,
+                         .K = m->keys,
                          .add = true,
-                         .triangle = diagonal ? A_LOWER : FULL};
+                         .triangle = m->diagonal ? A_LOWER : FULL};
 
-    score_product(at, x->k, x->q_t, x->s, m);
-    score_product(at, x->v, x->d_o_t, x->ds, m);
+    score_product(x->k, x->q_t, at->D, x->s, m);
+    score_product(x->v, x->d_o_t, at->E, x->ds, m);
     if (at->drop > 0)
         drop(m, x->kept, x->ds);
     slopes_as_seen(at, x, m, lse, delta);
     if (at->drop > 0)
         drop(m, x->kept, x->s);
-    key_gradient(at, x->s, x->d_o, dv, keys, queries, diagonal, add);
-    key_gradient(at, x->ds, x->q, dk, keys, queries, diagonal, add);
+    key_gradient(x->s, x->d_o, pad(at->E), dv, m, add);
+    key_gradient(x->ds, x->q, pitch, dk, m, add);
     product(&dq);
 }
 
@@ -147,7 +145,7 @@ static void load_queries(const struct merak_attention *at, struct tiles *x,
     load_tile(at, &at->d_o, b, s, h, x->d_o);
     load_tile(at, &at->o, b, s, h, x->row);
     transpose_matrix(x->q, pad(at->D), TILE, pad(at->D), x->q_t, TILE);
-    transpose_matrix(x->d_o, pad(at->D), TILE, pad(at->D), x->d_o_t, TILE);
+    transpose_matrix(x->d_o, pad(at->E), TILE, pad(at->E), x->d_o_t, TILE);
     deltas(at, x, delta);
     for (size_t i = 0; i < TILE; i++)
         lse[i] = t + i >= s.lo && t + i < s.hi
@@ -189,17 +187,18 @@ static void backward_queries(const struct merak_attention *at, struct tiles *x,
         load_keys(at, x, b, keys, g, queries.end);
         if (at->drop > 0)
             draw_kept(at, &m, x->kept);
-        backward_pair(at, x, &m, lse, delta, dk + k * pitch, dv + k * pitch,
-                      begun);
+        backward_pair(at, x, &m, lse, delta, dk + k * pitch,
+                      dv + k * pad(at->E), begun);
     }
     store_tile(at, &at->dq, b, queries.rows, h, x->out, false);
 }
 
-/* Zero dk or dv of a sample and kv head where no query adds to them, or
- * everywhere. */
-static void clear_keys(const struct merak_attention *at, size_t b, float *keys)
+/* Zero dk or dv of a sample and kv head, rows of `pitch`, where no query adds
+ * to them, or everywhere. */
+static void clear_keys(const struct merak_attention *at, size_t b, size_t pitch,
+                       float *keys)
 {
-    size_t pitch = pad(at->D), unseen = at->T;
+    size_t unseen = at->T;
 
     if (!clears_all(at)) {
         unseen = merak_first_key(at, b, at->first) / TILE * TILE;
@@ -213,14 +212,14 @@ static void backward_item(void *arg, size_t item, int thread)
 {
     const struct backward *bw = arg;
     struct merak_attention at = bw->at;
-    size_t b = item / at.G, g = item % at.G, pitch = pad(at.D);
-    float *dk = bw->dk + item * at.T * pitch;
-    float *dv = bw->dv + item * at.T * pitch;
+    size_t b = item / at.G, g = item % at.G, D = pad(at.D), E = pad(at.E);
+    float *dk = bw->dk + item * at.T * D;
+    float *dv = bw->dv + item * at.T * E;
     struct tiles x;
 
-    carve(&x, at.D, thread);
-    clear_keys(&at, b, dk);
-    clear_keys(&at, b, dv);
+    carve(&x, &at, thread);
+    clear_keys(&at, b, D, dk);
+    clear_keys(&at, b, E, dv);
     do {
         for (size_t h = g * at.R; h < (g + 1) * at.R; h++)
             for (size_t t = first_tile(&at) * TILE; t < at.end; t += TILE)
@@ -229,14 +228,15 @@ static void backward_item(void *arg, size_t item, int thread)
     for (size_t t = 0; t < at.T; t += TILE) {
         struct span keys = span_of(t, 0, at.T);
 
-        store_tile(&at, &at.dk, b, keys, g, dk + t * pitch, at.accumulate);
-        store_tile(&at, &at.dv, b, keys, g, dv + t * pitch, at.accumulate);
+        store_tile(&at, &at.dk, b, keys, g, dk + t * D, at.accumulate);
+        store_tile(&at, &at.dv, b, keys, g, dv + t * E, at.accumulate);
     }
 }
 
-static size_t kv_elements(const struct merak_attention *at)
+/* Of keys of `width` channels. */
+static size_t kv_elements(const struct merak_attention *at, size_t width)
 {
-    return at->B * at->G * at->T * pad(at->D);
+    return at->B * at->G * at->T * pad(width);
 }
 
 static enum merak_status backward(const struct merak_kernel_call *call,
@@ -247,7 +247,7 @@ static enum merak_status backward(const struct merak_kernel_call *call,
     if (rc != MERAK_OK)
         return rc;
     bw->dk = call->scratch;
-    bw->dv = bw->dk + kv_elements(&bw->at);
+    bw->dv = bw->dk + kv_elements(&bw->at, bw->at.D);
     merak_pool_run(backward_item, bw, bw->at.B * bw->at.G);
     return MERAK_OK;
 }
@@ -274,7 +274,7 @@ CPU_SCRATCH(attention_dx)
     struct merak_attention at;
 
     merak_attention_dx_view(call, &at);
-    return 2 * kv_elements(&at) * sizeof(float);
+    return (kv_elements(&at, at.D) + kv_elements(&at, at.E)) * sizeof(float);
 }
 
 CPU_SCRATCH(attention_packed_dx)
@@ -282,5 +282,5 @@ CPU_SCRATCH(attention_packed_dx)
     struct merak_attention at;
 
     merak_attention_packed_dx_view(call, &at);
-    return 2 * kv_elements(&at) * sizeof(float);
+    return (kv_elements(&at, at.D) + kv_elements(&at, at.E)) * sizeof(float);
 }

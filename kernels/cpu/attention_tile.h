@@ -9,9 +9,9 @@
  *
  * All products use product() (product.h).  Tiles are f32 copies with rows
  * padded to the lanes (`pitch`), zero where there is no element, in the
- * thread's workspace; that bounds D.  On the diagonal of causal attention, only
- * queries from a key's position on see it: products skip what is zero there,
- * block by block.
+ * thread's workspace; that bounds D and E, the widths of keys and values.  On
+ * the diagonal of causal attention, only queries from a key's position on see
+ * it: products skip what is zero there, block by block.
  *
  * Tiles are of positions in a row, also where sequences are in pieces: then
  * their rows come from two places or more, and queries from one row of
@@ -76,7 +76,7 @@ static inline void prefetch_tile(const struct merak_attention *at,
 
     s.hi = end_of_rows(at, s.lo, s.hi);
     for (size_t t = s.lo; t < s.hi; t++, row += x->row * bytes)
-        for (size_t i = 0; i < at->D * bytes; i += CACHE_LINE)
+        for (size_t i = 0; i < x->D * bytes; i += CACHE_LINE)
             __builtin_prefetch(row + i, 0, 2);
 }
 
@@ -88,12 +88,12 @@ INLINE void load_rows(const struct merak_heads *x, size_t from, size_t D,
             vstore_f32(tile + d, vload_n(x->op->data, from + d, D - d, bf16));
 }
 
-/* Load rows (b, h) of heads x as a tile [TILE][pad(D)]; others are zero. */
+/* Load rows (b, h) of heads x as a tile [TILE][pad(x->D)]; others are zero. */
 static inline void load_tile(const struct merak_attention *at,
                              const struct merak_heads *x, size_t b,
                              struct span s, size_t h, float *tile)
 {
-    size_t pitch = pad(at->D), begin = s.lo - s.t, end = s.hi - s.t, next;
+    size_t pitch = pad(x->D), begin = s.lo - s.t, end = s.hi - s.t, next;
 
     memset(tile, 0, begin * pitch * sizeof(float));
     for (size_t t = s.lo; t < s.hi; t = next) {
@@ -102,9 +102,9 @@ static inline void load_tile(const struct merak_attention *at,
 
         next = end_of_rows(at, t, s.hi);
         if (x->op->dtype == MERAK_BF16)
-            load_rows(x, from, at->D, next - t, to, true);
+            load_rows(x, from, x->D, next - t, to, true);
         else
-            load_rows(x, from, at->D, next - t, to, false);
+            load_rows(x, from, x->D, next - t, to, false);
     }
     memset(tile + end * pitch, 0, (TILE - end) * pitch * sizeof(float));
 }
@@ -115,37 +115,38 @@ static inline void store_tile(const struct merak_attention *at,
                               struct span s, size_t h, const float *tile,
                               bool add)
 {
-    size_t pitch = pad(at->D);
+    size_t pitch = pad(x->D);
     bool bf16 = x->op->dtype == MERAK_BF16;
 
     for (size_t i = s.lo - s.t; i < s.hi - s.t; i++) {
         size_t to = merak_heads_at(at, x, b, s.t + i, h);
 
-        for (size_t d = 0; d < at->D; d += LANES) {
+        for (size_t d = 0; d < x->D; d += LANES) {
             vf row = vload_f32(tile + i * pitch + d);
 
             if (add)
-                row += vload_n(x->op->data, to + d, at->D - d, bf16);
-            vstore_n(x->op->data, to + d, at->D - d, row, bf16);
+                row += vload_n(x->op->data, to + d, x->D - d, bf16);
+            vstore_n(x->op->data, to + d, x->D - d, row, bf16);
         }
     }
 }
 
 /* An item's tiles, carved from the thread's workspace. */
 struct tiles {
-    float *row;         /* [TILE][D] being loaded or stored */
-    float *q_t, *d_o_t; /* [D][TILE] */
-    float *k, *v;       /* [TILE][D] */
-    float *q, *d_o;     /* [TILE][D]; backward */
+    float *row;         /* [TILE][D or E] being loaded or stored */
+    float *q_t, *d_o_t; /* [D][TILE], [E][TILE] */
+    float *k, *v;       /* [TILE][D], [TILE][E] */
+    float *q, *d_o;     /* the same; backward */
     float *s, *ds;      /* [TILE keys][TILE queries] */
     float *kept;        /* dropout mask, likewise: 0, or 1/(1-p) */
-    float *out;         /* forward o_t [D][TILE]; backward dq, dk, dv in turn */
+    float *out;         /* forward o_t [E][TILE]; backward dq */
 };
 
-static inline void carve(struct tiles *x, size_t D, int thread)
+static inline void carve(struct tiles *x, const struct merak_attention *at,
+                         int thread)
 {
     float *p = merak_pool_workspace(thread);
-    size_t size = TILE * pad(D);
+    size_t size = TILE * pad(at->D > at->E ? at->D : at->E);
 
     x->row = p;
     x->q_t = p + size;
@@ -307,20 +308,20 @@ static inline void drop(const struct meeting *m, const float *kept, float *s)
     }
 }
 
-/* S[key][query], or with d_o_t and v the gradient of the probabilities. */
-static inline void score_product(const struct merak_attention *at,
-                                 const float *k, const float *q_t, float *s,
-                                 const struct meeting *m)
+/* S[key][query] of rows of `width` channels, or with d_o_t and v the gradient
+ * of the probabilities. */
+static inline void score_product(const float *k, const float *q_t, size_t width,
+                                 float *s, const struct meeting *m)
 {
     struct product x = {.a = k,
-                        .a_pitch = pad(at->D),
+                        .a_pitch = pad(width),
                         .b = q_t + m->from,
                         .b_pitch = TILE,
                         .c = s + m->from,
                         .c_pitch = TILE,
                         .M = m->keys,
                         .N = pad(m->queries) - m->from,
-                        .K = at->D,
+                        .K = width,
                         .column = m->from,
                         .triangle = m->diagonal ? C_UPPER : FULL};
 
@@ -348,11 +349,11 @@ static inline enum merak_status check(const struct merak_kernel_call *call,
 {
     enum merak_status rc;
 
-    if (at->D > MAX_D)
+    if (at->D > MAX_D || at->E > MAX_D)
         return merak_fail(err, MERAK_ERR_UNSUPPORTED,
                           "attention heads of %zu dims; the cpu backend takes "
                           "at most %d",
-                          at->D, MAX_D);
+                          at->D > at->E ? at->D : at->E, MAX_D);
     rc = merak_attention_check(at, err);
     return rc != MERAK_OK ? rc : cpu_check_dtype(call, 0, false, err);
 }

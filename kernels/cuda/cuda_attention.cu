@@ -110,7 +110,7 @@ finish(const F &f, const float (&o)[ND][4], const merak_softmax_rows &r,
 
     if (rows <= 0)
         return;
-    store_rows(o, head_at(f, f.o, b, r.query, h), f.o.row, rows, f.D, scale,
+    store_rows(o, head_at(f.o, b, r.query, h), f.o.row, rows, f.o.D, scale,
                f.whole, false);
     if (threadIdx.x % 4 != 0)
         return;

@@ -24,6 +24,7 @@
 template <typename T> struct merak_head_rows {
     T *data;           /* with the offset */
     size_t row, t0, n; /* n: positions of a sample */
+    int D;             /* channels of a head */
 };
 
 /* Softmax takes exponentials to base 2 in bf16, which one instruction computes,
@@ -51,7 +52,6 @@ template <typename T, bool PLAIN_> struct merak_flash {
                             of position row0 */
     unsigned window;     /* most keys that a query sees up to its own .. */
     unsigned after;      /* and after it */
-    int D;
     float scale, cap; /* scores are cap tanh(scale q . k / cap); cap 0: scale
                          q . k */
     float inverse_cap;
@@ -74,11 +74,11 @@ template <typename T, bool PLAIN_> struct merak_flash {
     const int32_t *lengths, *prefix;
 };
 
-template <typename F, typename U>
+template <typename U>
 static __device__ __forceinline__ U *
-head_at(const F &f, const merak_head_rows<U> &x, size_t b, size_t t, size_t h)
+head_at(const merak_head_rows<U> &x, size_t b, size_t t, size_t h)
 {
-    return x.data + (b * x.n + t - x.t0) * x.row + h * f.D;
+    return x.data + (b * x.n + t - x.t0) * x.row + h * x.D;
 }
 
 template <typename F>
@@ -327,8 +327,8 @@ struct merak_query_walk {
             clamp_rows(key0, end_key(f, of, end - 1), f.T_), tiling::COLUMNS);
         warp_end = end_key(f, of, mine + tiling::WARP_ROWS - 1);
         last_from = first_key(f, b, mine + tiling::WARP_ROWS - 1);
-        k = head_at(f, f.k, b, key0, h / f.R);
-        v = head_at(f, f.v, b, key0, h / f.R);
+        k = head_at(f.k, b, key0, h / f.R);
+        v = head_at(f.v, b, key0, h / f.R);
     }
 
     /* Start to load the block's rows of x. */
@@ -336,7 +336,7 @@ struct merak_query_walk {
     load_queries(T *tile, const merak_head_rows<const T> &x) const
     {
         load_tile<tiling::ROWS, DP, tiling::THREADS>(
-            tile, head_at(f, x, b, from, h), x.row, (int)(end - from), f.D,
+            tile, head_at(x, b, from, h), x.row, (int)(end - from), x.D,
             f.whole);
     }
 
@@ -348,10 +348,10 @@ struct merak_query_walk {
 
         load_tile<tiling::COLUMNS, DP, tiling::THREADS>(
             column_tile<tiling>(shared, row_tiles, stage, 0), k + at * f.k.row,
-            f.k.row, keys, f.D, f.whole);
+            f.k.row, keys, f.k.D, f.whole);
         load_tile<tiling::COLUMNS, DP, tiling::THREADS>(
             column_tile<tiling>(shared, row_tiles, stage, 1), v + at * f.v.row,
-            f.v.row, keys, f.D, f.whole);
+            f.v.row, keys, f.v.D, f.whole);
     }
 };
 
@@ -419,7 +419,9 @@ static void view_side(merak_head_rows<T> *to, const struct merak_heads *from,
     to->row = from->row;
     to->t0 = from->t0;
     to->n = from->n;
-    *whole = *whole && is_aligned(to->data) && to->row * sizeof(T) % 16 == 0;
+    to->D = (int)from->D;
+    *whole = *whole && is_aligned(to->data) &&
+             from->D * sizeof(T) % 16 == 0 && to->row * sizeof(T) % 16 == 0;
 }
 
 template <typename T, bool PLAIN>
@@ -436,7 +438,6 @@ static merak_flash<T, PLAIN> view(const struct merak_attention *at,
     f.end = (unsigned)at->end;
     f.rows = at->o.n;
     f.row0 = at->o.t0;
-    f.D = (int)at->D;
     f.window =
         at->window < UINT32_MAX ? (unsigned)at->window : (unsigned)UINT32_MAX;
     f.after = (unsigned)at->after;
@@ -457,7 +458,7 @@ static merak_flash<T, PLAIN> view(const struct merak_attention *at,
     f.full_T = at->lse->full.dim[1];
     f.full_keys = at->k.op->full.dim[1];
     f.accumulate = at->accumulate;
-    f.whole = at->D * sizeof(T) % 16 == 0;
+    f.whole = true;
     view_side(&f.q, &at->q, &f.whole);
     view_side(&f.k, &at->k, &f.whole);
     view_side(&f.v, &at->v, &f.whole);
@@ -491,6 +492,12 @@ static merak_launch tile_launch(size_t positions, size_t heads, size_t B,
                         dim3(tiling::THREADS), tiling::bytes(row_tiles)};
 }
 
+/* Channels of a key or value; tiles of both are as wide. */
+static size_t widest(const struct merak_attention *at)
+{
+    return at->D > at->E ? at->D : at->E;
+}
+
 /* Do these kernels support the call? */
 static enum merak_status check_attention(const struct merak_kernel_call *call,
                                          const struct merak_attention *at,
@@ -500,11 +507,11 @@ static enum merak_status check_attention(const struct merak_kernel_call *call,
 
     if (rc != MERAK_OK)
         return rc;
-    if (at->D > MAX_HEAD)
+    if (widest(at) > MAX_HEAD)
         return merak_fail(err, MERAK_ERR_UNSUPPORTED,
                           "heads of %zu channels: the cuda backend's attention "
                           "has up to %d; use more heads",
-                          at->D, MAX_HEAD);
+                          widest(at), MAX_HEAD);
     if (at->G * at->R > 65535 || at->B > 65535)
         return merak_fail(err, MERAK_ERR_UNSUPPORTED,
                           "attention of %zu samples with %zu heads: the cuda "
@@ -526,9 +533,9 @@ static enum merak_status by_head(const struct merak_kernel_call *call,
     const struct merak_cuda_context *cx = merak_cuda_context_of(call);
     merak_flash<T, PLAIN> f = view<T, PLAIN>(at, call->scratch);
 
-    if (at->D <= 64)
+    if (widest(at) <= 64)
         return direction::template run<T, 64>(cx, f, err);
-    if (at->D <= 128)
+    if (widest(at) <= 128)
         return direction::template run<T, 128>(cx, f, err);
     return direction::template run<T, 256>(cx, f, err);
 }

@@ -27,14 +27,14 @@ static __global__ void __launch_bounds__(ROW_BLOCK)
     float sum = 0;
 
     if (there) {
-        o = head_at(f, f.o_in, b, t, h);
-        d_o = head_at(f, f.d_o, b, t, h);
+        o = head_at(f.o_in, b, t, h);
+        d_o = head_at(f.d_o, b, t, h);
     }
-    for (int d = threadIdx.x % LANES * N; there && d < f.D; d += LANES * N) {
+    for (int d = threadIdx.x % LANES * N; there && d < f.o_in.D; d += LANES * N) {
         float x[N], y[N];
 
-        read(o + d, f.D - d, f.whole, x);
-        read(d_o + d, f.D - d, f.whole, y);
+        read(o + d, f.o_in.D - d, f.whole, x);
+        read(d_o + d, f.o_in.D - d, f.whole, y);
 #pragma unroll
         for (int i = 0; i < N; i++)
             sum += x[i] * y[i];
@@ -210,8 +210,8 @@ __launch_bounds__(merak_backward_tiling<T, DP, PLAIN>::THREADS,
         int rows = clamp_rows(query, walk.end, TILE_ROWS);
 
         if (rows > 0)
-            store_rows(dq[m], head_at(f, f.dq, walk.b, query, walk.h), f.dq.row,
-                       rows, f.D, scale, f.whole, false);
+            store_rows(dq[m], head_at(f.dq, walk.b, query, walk.h), f.dq.row,
+                       rows, f.dq.D, scale, f.whole, false);
     }
 }
 
@@ -355,11 +355,11 @@ __launch_bounds__(merak_backward_tiling<T, DP, PLAIN>::THREADS,
         merak_query_tile<tiling> &tile = beside[stage];
 
         load_tile<COLUMNS, DP, THREADS>(column_tile<tiling>(k, 2, stage, 0),
-                                        head_at(f, f.q, b, next_i0, next_head),
-                                        f.q.row, queries, f.D, f.whole);
+                                        head_at(f.q, b, next_i0, next_head),
+                                        f.q.row, queries, f.q.D, f.whole);
         load_tile<COLUMNS, DP, THREADS>(
             column_tile<tiling>(k, 2, stage, 1),
-            head_at(f, f.d_o, b, next_i0, next_head), f.d_o.row, queries, f.D,
+            head_at(f.d_o, b, next_i0, next_head), f.d_o.row, queries, f.d_o.D,
             f.whole);
         if (c < COLUMNS) {
             size_t at = head_row_at(f, b, next_i0, next_head) + c;
@@ -375,10 +375,10 @@ __launch_bounds__(merak_backward_tiling<T, DP, PLAIN>::THREADS,
         }
     };
 
-    load_tile<tiling::ROWS, DP, THREADS>(k, head_at(f, f.k, b, from, group),
-                                         f.k.row, keys, f.D, f.whole);
-    load_tile<tiling::ROWS, DP, THREADS>(v, head_at(f, f.v, b, from, group),
-                                         f.v.row, keys, f.D, f.whole);
+    load_tile<tiling::ROWS, DP, THREADS>(k, head_at(f.k, b, from, group),
+                                         f.k.row, keys, f.k.D, f.whole);
+    load_tile<tiling::ROWS, DP, THREADS>(v, head_at(f.v, b, from, group),
+                                         f.v.row, keys, f.v.D, f.whole);
     for (unsigned i = 0; i < tiles + tiling::STAGES - 1; i++) {
         unsigned at = i - (tiling::STAGES - 1);
         const merak_query_tile<tiling> &tile = beside[at % tiling::STAGES];
@@ -465,11 +465,11 @@ __launch_bounds__(merak_backward_tiling<T, DP, PLAIN>::THREADS,
         int rows = clamp_rows(key, end, TILE_ROWS);
 
         if (rows > 0 && DK)
-            store_rows(dk[m], head_at(f, f.dk, b, key, group), f.dk.row, rows,
-                       f.D, scale, f.whole, f.accumulate);
+            store_rows(dk[m], head_at(f.dk, b, key, group), f.dk.row, rows,
+                       f.dk.D, scale, f.whole, f.accumulate);
         if (rows > 0 && DV)
-            store_rows(dv[m], head_at(f, f.dv, b, key, group), f.dv.row, rows,
-                       f.D, one, f.whole, f.accumulate);
+            store_rows(dv[m], head_at(f.dv, b, key, group), f.dv.row, rows,
+                       f.dv.D, one, f.whole, f.accumulate);
     }
 }
 

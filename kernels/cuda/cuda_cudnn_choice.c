@@ -99,6 +99,8 @@ static const char *lacks(const struct merak_kernel_call *call,
     if (at->first > 0 || at->end < at->T ||
         (at->d_o.op != NULL && at->accumulate))
         return "of a slice of the sequence";
+    if (at->E != at->D)
+        return "with values of another width than keys";
     if (at->D % 8 != 0 || at->D > MOST_CHANNELS)
         return "with such heads";
     if (at->T < 2)

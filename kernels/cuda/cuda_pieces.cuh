@@ -94,12 +94,13 @@ static void copy_heads(struct merak_ordered *o, const struct merak_heads *from,
             static_cast<char *>(to->op->data) + to->offset * item, o->err);
 }
 
-/* Replace `width` elements of each row of x; `read`: by a copy. */
-static void take(struct merak_ordered *o, struct merak_heads *x, size_t width,
+/* Replace the `heads` heads of each row of x; `read`: by a copy. */
+static void take(struct merak_ordered *o, struct merak_heads *x, size_t heads,
                  bool read)
 {
     struct merak_operand *op = &o->op[o->n];
-    const struct merak_heads mine = {op, 0, width, 0, o->given->T};
+    size_t width = heads * x->D;
+    const struct merak_heads mine = {op, 0, width, 0, o->given->T, x->D};
 
     if (x->op == nullptr)
         return;
@@ -114,17 +115,17 @@ static void take(struct merak_ordered *o, struct merak_heads *x, size_t width,
 
 /* Put back what the call wrote. */
 static void give(struct merak_ordered *o, const struct merak_heads *from,
-                 const struct merak_heads *to, size_t width)
+                 const struct merak_heads *to, size_t heads)
 {
     if (to->op != nullptr)
-        copy_heads(o, from, to, width, true);
+        copy_heads(o, from, to, heads * to->D, true);
 }
 
 /* A row of numbers of each position, lse or starts, as heads. */
 static struct merak_heads rows_of(const struct merak_attention *at,
                                   const struct merak_operand *op, size_t width)
 {
-    return {op, 0, width, 0, at->T};
+    return {op, 0, width, 0, at->T, width};
 }
 
 static bool has_all_queries(const struct merak_attention *at)
@@ -137,32 +138,34 @@ static size_t pieces_scratch(const struct merak_attention *at, size_t own)
 {
     size_t H = at->G * at->R, both = at->d_o.op != nullptr ? 2 : 1;
     size_t item = merak_dtype_bytes(at->q.op->dtype);
-    size_t keys = ordered_bytes(at, at->G * at->D, item);
-    size_t queries = ordered_bytes(at, H * at->D, item);
+    size_t keys = ordered_bytes(at, at->G * at->D, item) +
+                  ordered_bytes(at, at->G * at->E, item);
+    size_t queries = ordered_bytes(at, H * at->D, item) +
+                     ordered_bytes(at, H * at->E, item);
 
     if (at->pieces == 0)
         return own;
-    own = (own + 15) / 16 * 16 + 2 * both * keys;
+    own = (own + 15) / 16 * 16 + both * keys;
     if (!has_all_queries(at))
         return own;
-    return own + 2 * both * queries + ordered_bytes(at, H, 4) +
+    return own + both * queries + ordered_bytes(at, H, 4) +
            ordered_bytes(at, 1, 4);
 }
 
 static void take_queries(struct merak_ordered *o)
 {
     struct merak_attention *at = &o->at;
-    size_t H = at->G * at->R, width = H * at->D;
+    size_t H = at->G * at->R;
     bool backward = at->d_o.op != nullptr;
     struct merak_heads lse = rows_of(at, at->lse, H), starts = {};
 
     if (!has_all_queries(o->given))
         return;
-    take(o, &at->q, width, true);
-    take(o, &at->o, width, backward);
-    take(o, &at->d_o, width, true);
-    take(o, &at->dq, width, false);
-    take(o, &lse, H, backward);
+    take(o, &at->q, H, true);
+    take(o, &at->o, H, backward);
+    take(o, &at->d_o, H, true);
+    take(o, &at->dq, H, false);
+    take(o, &lse, 1, backward);
     at->lse = lse.op;
     if (at->starts == nullptr)
         return;
@@ -174,17 +177,17 @@ static void take_queries(struct merak_ordered *o)
 static void give_queries(struct merak_ordered *o)
 {
     const struct merak_attention *at = &o->at, *to = o->given;
-    size_t H = at->G * at->R, width = H * at->D;
+    size_t H = at->G * at->R;
     const struct merak_heads mine = rows_of(at, at->lse, H);
     const struct merak_heads theirs = rows_of(at, to->lse, H);
 
     if (!has_all_queries(to))
         return;
-    give(o, &at->dq, &to->dq, width);
+    give(o, &at->dq, &to->dq, H);
     if (at->d_o.op != nullptr)
         return;
-    give(o, &at->o, &to->o, width);
-    give(o, &mine, &theirs, H);
+    give(o, &at->o, &to->o, H);
+    give(o, &mine, &theirs, 1);
 }
 
 /* Queries first to end - 1 lie one behind the other, from which row on? */
@@ -215,7 +218,6 @@ static enum merak_status in_order(const struct merak_kernel_call *call,
 {
     struct merak_attention now = *given;
     struct merak_ordered o = {};
-    size_t keys = given->G * given->D;
 
     if (given->d_o.op != nullptr && given->accumulate)
         return merak_fail(err, MERAK_ERR_UNSUPPORTED,
@@ -227,10 +229,10 @@ static enum merak_status in_order(const struct merak_kernel_call *call,
     o.at.pieces = 0;
     o.err = err;
     o.room = static_cast<char *>(call->scratch) + (own + 15) / 16 * 16;
-    take(&o, &o.at.k, keys, true);
-    take(&o, &o.at.v, keys, true);
-    take(&o, &o.at.dk, keys, false);
-    take(&o, &o.at.dv, keys, false);
+    take(&o, &o.at.k, given->G, true);
+    take(&o, &o.at.v, given->G, true);
+    take(&o, &o.at.dk, given->G, false);
+    take(&o, &o.at.dv, given->G, false);
     take_queries(&o);
     do {
         place_queries(&o, &now);
@@ -238,8 +240,8 @@ static enum merak_status in_order(const struct merak_kernel_call *call,
             o.rc = run(&o.at, err);
         o.at.accumulate = true;
     } while (merak_attention_next(&now));
-    give(&o, &o.at.dk, &given->dk, keys);
-    give(&o, &o.at.dv, &given->dv, keys);
+    give(&o, &o.at.dk, &given->dk, given->G);
+    give(&o, &o.at.dv, &given->dv, given->G);
     give_queries(&o);
     return o.rc;
 }

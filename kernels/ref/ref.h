@@ -55,7 +55,9 @@ enum { REF_LANES = 64 };
 
 static inline size_t ref_lanes(size_t n, size_t from)
 {
-    return n - from < REF_LANES ? n - from : REF_LANES;
+    size_t left = n > from ? n - from : 0;
+
+    return left < REF_LANES ? left : REF_LANES;
 }
 
 /* sum[d] += w x[i + d] for d < n */

@@ -82,16 +82,16 @@ static void query_forward(const struct merak_attention *at, size_t b, size_t h,
     double lse = log_sum_exp(at, b, h, i);
     size_t first = merak_first_key(at, b, i), end = merak_end_key(at, b, i);
 
-    for (size_t d = 0; d < at->D; d += REF_LANES) {
+    for (size_t d = 0; d < at->E; d += REF_LANES) {
         double sum[REF_LANES] = {0};
 
         for (size_t j = first; j < end; j++)
             ref_add_lanes(
-                sum, ref_lanes(at->D, d),
+                sum, ref_lanes(at->E, d),
                 kept(at, b, h, i, j) * exp(score(at, b, h, i, j) - lse),
                 at->v.op, merak_heads_at(at, &at->v, b, j, h / at->R) + d);
         store_lanes(&at->o, merak_heads_at(at, &at->o, b, i, h) + d,
-                    ref_lanes(at->D, d), sum);
+                    ref_lanes(at->E, d), sum);
     }
     ref_store(at->lse, merak_lse_at(at, b, i, h), lse);
 }
@@ -119,9 +119,9 @@ static void pair(const struct merak_attention *at, size_t b, size_t h, size_t i,
 {
     size_t d_o = merak_heads_at(at, &at->d_o, b, i, h);
     double delta = dot(at->d_o.op, d_o, at->o.op,
-                       merak_heads_at(at, &at->o, b, i, h), at->D);
+                       merak_heads_at(at, &at->o, b, i, h), at->E);
     double dp = dot(at->d_o.op, d_o, at->v.op,
-                    merak_heads_at(at, &at->v, b, j, h / at->R), at->D);
+                    merak_heads_at(at, &at->v, b, j, h / at->R), at->E);
     double s = score(at, b, h, i, j), m = kept(at, b, h, i, j);
     double p = exp(s - ref_load(at->lse, merak_lse_at(at, b, i, h)));
 
@@ -177,9 +177,9 @@ static void key_backward(const struct merak_attention *at, size_t b, size_t g,
 {
     size_t first = first_query(at, b, j);
 
-    for (size_t d = 0; d < at->D; d += REF_LANES) {
+    for (size_t d = 0; d < at->D || d < at->E; d += REF_LANES) {
         double dk[REF_LANES] = {0}, dv[REF_LANES] = {0};
-        size_t n = ref_lanes(at->D, d);
+        size_t n = ref_lanes(at->D, d), e = ref_lanes(at->E, d);
 
         for (size_t h = g * at->R; h < (g + 1) * at->R; h++) {
             for (size_t i = first;
@@ -189,12 +189,12 @@ static void key_backward(const struct merak_attention *at, size_t b, size_t g,
                 pair(at, b, h, i, j, &mp, &ds);
                 ref_add_lanes(dk, n, ds, at->q.op,
                               merak_heads_at(at, &at->q, b, i, h) + d);
-                ref_add_lanes(dv, n, mp, at->d_o.op,
+                ref_add_lanes(dv, e, mp, at->d_o.op,
                               merak_heads_at(at, &at->d_o, b, i, h) + d);
             }
         }
         put_sums(at, &at->dk, merak_heads_at(at, &at->dk, b, j, g) + d, n, dk);
-        put_sums(at, &at->dv, merak_heads_at(at, &at->dv, b, j, g) + d, n, dv);
+        put_sums(at, &at->dv, merak_heads_at(at, &at->dv, b, j, g) + d, e, dv);
     }
 }
 

@@ -4,7 +4,8 @@
  * Heads and groups may be cut.  Queries (t) may be, but not the keys (S): a
  * query sees every earlier one, or all.  k and v have neither index t nor r, so
  * where one is cut (r: fewer kv heads than ranks) their gradients are partial
- * sums.  What is packed is one tensor, and only its heads may be cut.
+ * sums.  Values, and so outputs, may have other widths (E) than keys (D).  What
+ * is packed is one tensor, and only its heads may be cut.
  *
  * Optional inputs follow, those of i[4]: the positions at which documents
  * start, by query; the number of keys, by sample; how many keys all queries
@@ -43,16 +44,16 @@ static struct pattern pattern_of(const struct merak_infer *inf, const char *in,
 }
 
 #define ATTENTION                                       \
-    pattern_of(inf, "q=c:btgrD k=c:bSgD v=c:bSgD", "t", \
-               "o=c:btgrD lse=f:btgr")                  \
+    pattern_of(inf, "q=c:btgrD k=c:bSgD v=c:bSgE", "t", \
+               "o=c:btgrE lse=f:btgr")                  \
         .text
 #define ATTENTION_PACKED \
     pattern_of(inf, "qkv=c:bT3hD", "T", "o=c:bThD lse=f:bTh").text
 #define ATTENTION_DX                                               \
     pattern_of(inf,                                                \
-               "do=c:btgrD q=c:btgrD k=c:bSgD v=c:bSgD o=c:btgrD " \
+               "do=c:btgrE q=c:btgrD k=c:bSgD v=c:bSgE o=c:btgrE " \
                "lse=f:btgr",                                       \
-               "t", "dq=c:btgrD dk=c:bSgD dv=c:bSgD")              \
+               "t", "dq=c:btgrD dk=c:bSgD dv=c:bSgE")              \
         .text
 #define ATTENTION_PACKED_DX                                          \
     pattern_of(inf, "do=c:bThD qkv=c:bT3hD o=c:bThD lse=f:bTh", "T", \
@@ -254,12 +255,13 @@ static double most_pairs(const struct merak_attrs *attrs, double queries,
 }
 
 /*
- * `gemms` products of [T, D] by [T, D] per head, 2 D flops per pair of a query
- * and a key that it sees; masked pairs are free.  Operand o has an element for
- * each sequence, position, head and channel of the queries; operand k has the
- * keys.  A slice's queries are at the last positions and see the keys before
- * them; a rank's may be in two pieces.  Forward has 2 products, backward 5 (the
- * scores again, then dP, dV, dQ, dK).
+ * Products of [T, D] by [T, D] per head, 2 D flops per pair of a query and a
+ * key that it sees; masked pairs are free.  Operand o has an element for each
+ * sequence, position, head and channel of the values; operand k has the keys. A
+ * slice's queries are at the last positions and see the keys before them; a
+ * rank's may be in two pieces.  Forward has a product of keys and one of values
+ * (E in place of D), backward 3 of keys (the scores again, dQ, dK) and 2 of
+ * values (dP, dV).
  *
  * Dropout draws one number per pair, in ten rounds of a generator.  That, and
  * the tanh of a soft cap, take as long as this many flops of a product
@@ -268,16 +270,18 @@ static double most_pairs(const struct merak_attrs *attrs, double queries,
 #define DRAW_FLOPS 72
 #define CAP_FLOPS 20
 static void pairs_cost(const struct merak_infer *inf, int o, int k,
-                       double gemms, struct merak_cost *cost)
+                       double of_keys, double of_values,
+                       struct merak_cost *cost)
 {
     const struct merak_shape *out = &inf->shape[o];
     const struct merak_attrs *attrs = inf->attrs;
     double queries = (double)out->dim[1], keys = (double)inf->shape[k].dim[1];
-    double D = (double)out->dim[out->ndim - 1];
-    double heads = (double)merak_shape_count(out) / queries / D;
+    double D = (double)inf->shape[k].dim[inf->shape[k].ndim - 1];
+    double E = (double)out->dim[out->ndim - 1];
+    double heads = (double)merak_shape_count(out) / queries / E;
     double pairs = most_pairs(attrs, queries, keys, inf->pieces > 0);
 
-    cost->flops = gemms * 2 * pairs * heads * D;
+    cost->flops = 2 * pairs * heads * (of_keys * D + of_values * E);
     if (attrs->f[0] > 0)
         cost->flops += DRAW_FLOPS * pairs * heads;
     if (attrs->f[2] > 0)
@@ -288,25 +292,25 @@ static void pairs_cost(const struct merak_infer *inf, int o, int k,
 static void attention_cost(const struct merak_infer *inf,
                            struct merak_cost *cost)
 {
-    pairs_cost(inf, 0, 1, 2, cost);
+    pairs_cost(inf, inf->n_in, 1, 1, 1, cost);
 }
 
 static void attention_dx_cost(const struct merak_infer *inf,
                               struct merak_cost *cost)
 {
-    pairs_cost(inf, 0, 2, 5, cost);
+    pairs_cost(inf, 0, 2, 3, 2, cost);
 }
 
 static void attention_packed_cost(const struct merak_infer *inf,
                                   struct merak_cost *cost)
 {
-    pairs_cost(inf, inf->n_in, 0, 2, cost);
+    pairs_cost(inf, inf->n_in, 0, 1, 1, cost);
 }
 
 static void attention_packed_dx_cost(const struct merak_infer *inf,
                                      struct merak_cost *cost)
 {
-    pairs_cost(inf, 0, 1, 5, cost);
+    pairs_cost(inf, 0, 1, 3, 2, cost);
 }
 
 /* Append the optional inputs of a node with `few` others to in[n].  Returns how

@@ -125,9 +125,11 @@ static const struct {
     {"rmsnorm_dx", 0, 0, X " " X " f32[32] " S, X, "btC btC C bt btC;"},
     {"rmsnorm_dw", 0, 0, X " " X " " S, "f32[32]", "btC btC bt C;"},
     {"rope", 0, 1e4, Q, Q, "btefD btefD;+"},
-    {"attention", 0, 0, Q " " K " " K, Q " " L, "btgrD bSgD bSgD btgrD btgr;"},
+    {"attention", 0, 0, Q " " K " " K, Q " " L, "btgrD bSgD bSgE btgrE btgr;"},
+    {"attention", 0, 0, Q " " K " bf16[2,16,2,5]", "bf16[2,16,2,3,5] " L,
+     "btgrD bSgD bSgE btgrE btgr;"},
     {"attention_dx", 0, 0, Q " " Q " " K " " K " " Q " " L, Q " " K " " K,
-     "btgrD btgrD bSgD bSgD btgrD btgr btgrD bSgD bSgD;"},
+     "btgrE btgrD bSgD bSgE btgrE btgr btgrD bSgD bSgE;"},
     {"attention_packed", 0, 0, "bf16[2,16,3,4,8]", "bf16[2,16,4,8] f32[2,16,4]",
      "bT3hD bThD bTh;"},
     {"attention_packed_dx", 0, 0,
@@ -479,6 +481,16 @@ static const struct {
     /* half of 4 B H T T D forward, of 10 backward */
     {"attention", 0, Q " " K " " K, 2. * 2 * 6 * 16 * 16 * 8,
      2. * (2 * 2 * 16 * 48 + 2 * 2 * 16 * 16) + 4. * 2 * 16 * 6},
+    /* D + E in place of 2 D, and 3 D + 2 E of 5 D */
+    {"attention", 0, Q " " K " bf16[2,16,2,5]", 2. * 6 * 16 * 16 * (8 + 5),
+     2. * (2 * 16 * 48 + 2 * 16 * 16 + 2 * 16 * 10 + 2 * 16 * 30) +
+         4. * 2 * 16 * 6},
+    {"attention_dx", 0,
+     "bf16[2,16,2,3,5] " Q " " K " bf16[2,16,2,5] bf16[2,16,2,3,5] " L,
+     2. * 6 * 16 * 16 * (3 * 8 + 2 * 5),
+     2. * (2 * 2 * 16 * 48 + 2 * 2 * 16 * 16 + 2 * 2 * 16 * 10 +
+           2 * 2 * 16 * 30) +
+         4. * 2 * 16 * 6},
     {"attention_packed", 0, "bf16[2,16,3,4,8]", 2. * 2 * 4 * 16 * 16 * 8,
      2. * (4 * 2 * 16 * 32) + 4. * 2 * 16 * 4},
     {"attention_dx", 0, Q " " Q " " K " " K " " Q " " L,

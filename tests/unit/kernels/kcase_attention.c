@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kcase_attention.c - calls of attention: causal, in a window, of documents;
  * with a full mask, with keys of another sequence, of samples with fewer keys,
- * with a prefix */
+ * with a prefix; with values of another width than keys */
 #include "config.h"
 
 #include "unit/near.h"
@@ -20,6 +20,7 @@ int kc_attention_rows(const struct kc_heads *h, struct kc_row *row, int max)
 {
     size_t B = h->B, T = h->T, G = h->G, R = h->R, D = h->D;
     size_t S = T + T / 2 + 1, some = T / 2 + 1; /* keys of another sequence */
+    size_t less = D / 2 + 1, more = D + D / 2;  /* channels of values */
     const struct kc_row all[] = {
         {.op = "attention",
          .n_in = 3,
@@ -68,6 +69,26 @@ int kc_attention_rows(const struct kc_heads *h, struct kc_row *row, int max)
                      {'s', N(B, T)},
                      {'c', N(B, T, G, D)},
                      {'f', N(B, T, G)}}},
+        /* values narrower and wider than keys */
+        {.op = "attention",
+         .n_in = 3,
+         .n_out = 2,
+         .operand = {{'c', N(B, T, G, R, D)},
+                     {'c', N(B, T, G, D)},
+                     {'c', N(B, T, G, less)},
+                     {'c', N(B, T, G, R, less)},
+                     {'f', N(B, T, G, R)}}},
+        {.op = "attention",
+         .n_in = 4,
+         .n_out = 2,
+         .vocab = S,
+         .attrs = {.i = {6, 0, -1}, .f = {0.3, 0.4, 2.5}},
+         .operand = {{'c', N(B, T, G, R, D)},
+                     {'c', N(B, S, G, D)},
+                     {'c', N(B, S, G, more)},
+                     {'l', N(B)},
+                     {'c', N(B, T, G, R, more)},
+                     {'f', N(B, T, G, R)}}},
         /* full: keys of a longer and of a shorter sequence, with dropout */
         {.op = "attention",
          .n_in = 3,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_attention_masks.c - attention with a full mask, key lengths, a prefix
- * and a window on both sides, against numbers of another implementation
- * (PyTorch, in f64), and what holds of key lengths on hosts */
+/* test_attention_masks.c - attention with a full mask, key lengths, a prefix,
+ * a window on both sides and values of another width, against numbers of
+ * another implementation (PyTorch, in f64), and what holds of key lengths on
+ * hosts */
 #include "config.h"
 
 #include "unit/near.h"
@@ -27,8 +28,8 @@ static void fill(struct kc *c, int operand, const struct ramp *r)
                (double)((r->times * i + r->add) % r->by) / (double)r->half - 1);
 }
 
-/* q [2, T, 2, 4] of A, k and v [2, 5, 2, 4] of B and C; the loss is the sum of
- * o G. */
+/* q [2, T, 2, 4] of A, k and v [2, 5, 2, 4] of B and C, v with E channels if
+ * that is given; the loss is the sum of o G. */
 static const struct golden {
     const char *what;
     size_t T;
@@ -37,16 +38,21 @@ static const struct golden {
     double o0;
     size_t last; /* element of the second number */
     double o1, loss, dq, dk, dv;
+    size_t E;
 } golden[] = {
     {"full", 3, 0, -1, 0, -0.0864526186529, 47, 0.19025431735, 0.532215837857,
-     0.182748872291, 0.267942444656, 5.52231063273},
+     0.182748872291, 0.267942444656, 5.52231063273, 0},
     {"key lengths", 3, 0, -1, 'l', -0.0864526186529, 47, 0.39115168798,
-     -0.168591040516, 0.513524364656, 0.384777082283, 12.3720275835},
+     -0.168591040516, 0.513524364656, 0.384777082283, 12.3720275835, 0},
     {"prefix", 5, 0, 0, 'x', -0.308670201983, 63, 0.344919691326, 1.09658515016,
-     0.337096587904, 0.707700097855, 18.8530963904},
+     0.337096587904, 0.707700097855, 18.8530963904, 0},
     {"one key before and after", 5, 2, 1, 0, -0.219770328018, 63,
-     0.266594577393, 0.4048011995, 0.51537202615, 0.734180770268,
-     21.9101484687},
+     0.266594577393, 0.4048011995, 0.51537202615, 0.734180770268, 21.9101484687,
+     0},
+    {"narrow values", 5, 0, 0, 0, -0.931818181818, 59, -0.314149302861,
+     1.90705716281, 0.283939082253, 0.407893126159, 20.0717014427, 3},
+    {"wide values", 3, 0, -1, 0, 0.3686264727, 71, 0.22443194829,
+     0.0539992746403, 0.219161488662, 0.0584586960036, 7.10541137537, 6},
 };
 
 static struct kc_row golden_row(const struct golden *g)
@@ -63,6 +69,8 @@ static struct kc_row golden_row(const struct golden *g)
     if (g->input != 0)
         row.operand[3] = (struct kc_operand){g->input, 1, {2}};
     row.operand[row.n_in] = row.operand[0];
+    if (g->E > 0)
+        row.operand[2].dim[3] = row.operand[row.n_in].dim[4] = g->E;
     row.operand[row.n_in + 1] = (struct kc_operand){'f', 4, {2, g->T, 2, 1}};
     return row;
 }

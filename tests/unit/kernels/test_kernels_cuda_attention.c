@@ -81,6 +81,33 @@ static void tiles_of_attention_agree_with_the_reference(void **state)
     }
 }
 
+/* Values narrower than keys, which is how tiles are sized, and wider ones. */
+static void values_may_be_of_another_width(void **state)
+{
+    static const struct {
+        size_t T, D, E;
+    } sizes[] = {{70, 192, 128}, {70, 24, 16},  {70, 96, 64},
+                 {40, 64, 136},  {100, 12, 20}, {70, 72, 9}};
+
+    (void)state;
+    for (size_t i = 0; i < 2 * sizeof(sizes) / sizeof(*sizes); i++) {
+        size_t T = sizes[i / 2].T, D = sizes[i / 2].D, E = sizes[i / 2].E;
+        const struct kc_row row = {
+            .op = "attention",
+            .n_in = 3,
+            .n_out = 2,
+            .attrs = {.i = {3}, .f = {i % 2 == 0 ? 0 : 0.2}},
+            .operand = {{'c', 5, {2, T, 1, 2, D}},
+                        {'c', 4, {2, T, 1, D}},
+                        {'c', 4, {2, T, 1, E}},
+                        {'c', 5, {2, T, 1, 2, E}},
+                        {'f', 4, {2, T, 1, 2}}}};
+
+        kc_visit_row(&row, MERAK_F32, cuda_compare_with_ref);
+        kc_visit_row(&row, MERAK_BF16, cuda_compare_with_ref);
+    }
+}
+
 /* What has neither dropout nor a soft cap has kernels of its own in bf16:
  * windows and documents there, which end inside a warp's rows and behind the
  * sequence's. */
@@ -219,6 +246,7 @@ int main(void)
         cmocka_unit_test(sequences_in_pieces_make_the_whole),
         cmocka_unit_test(windows_and_dropout_agree_with_the_reference),
         cmocka_unit_test(tiles_of_attention_agree_with_the_reference),
+        cmocka_unit_test(values_may_be_of_another_width),
         cmocka_unit_test(plain_attention_agrees_with_the_reference),
         cmocka_unit_test(heads_beyond_256_channels_are_refused),
         cmocka_unit_test(documents_agree_with_the_reference),

@@ -103,10 +103,10 @@ static void gradients_match_finite_differences(void **state)
             kc_destroy(&f);
         }
     }
-    /* of fourteen ops there are two rows that have the same gradients, of one of
-     * these two more, of attention six more, and seven convolutions and four
-     * poolings of two kinds */
-    assert_int_equal(seen, 2 * (kc_n_grads + 16 + 6 + 2 * 6 + 2));
+    /* of fourteen ops there are two rows that have the same gradients, of one
+     * of these two more, of attention eight more, and seven convolutions and
+     * four poolings of two kinds */
+    assert_int_equal(seen, 2 * (kc_n_grads + 16 + 8 + 2 * 6 + 2));
 }
 
 /* One f64 operand over the caller's numbers. */
