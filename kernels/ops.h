@@ -31,6 +31,8 @@
     OP(channel_norm_dw, PLAIN, PLAIN)       \
     OP(concat, PLAIN, PLAIN)                \
     OP(concat_dx, PLAIN, PLAIN)             \
+    OP(concat_shared, PLAIN, PLAIN)         \
+    OP(concat_shared_dx, PLAIN, PLAIN)      \
     OP(layernorm, PLAIN, PLAIN)             \
     OP(layernorm_dx, PLAIN, PLAIN)          \
     OP(layernorm_dw, PLAIN, SCRATCH)        \

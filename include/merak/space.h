@@ -99,5 +99,10 @@ struct merak_value *merak_softmax_dice(struct merak_model *m,
  * their other dims are the same. */
 struct merak_value *merak_concat(struct merak_model *m, int n,
                                  struct merak_value *const *x);
+/* The same channels in front of those of each head: shared [B,T,G], x [B,T,H,R]
+ * -> [B,T,H,G+R]. */
+struct merak_value *merak_concat_shared(struct merak_model *m,
+                                        struct merak_value *shared,
+                                        struct merak_value *x);
 
 #endif

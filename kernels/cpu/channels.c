@@ -400,3 +400,96 @@ CPU_KERNEL(concat_dx)
                       (size_t)call->attrs->i[0], false);
     return rc;
 }
+
+/* Channels that all heads of a token share, in front of those of each. */
+struct shared {
+    const char *shared, *x;
+    char *y;
+    size_t tokens, heads, shared_row, x_row, grain; /* rows in bytes */
+};
+
+static void share_rows(void *arg, size_t item, int thread)
+{
+    const struct shared *s = arg;
+    size_t end = cpu_range_end(item, s->grain, s->tokens) * s->heads;
+    size_t row = s->shared_row + s->x_row;
+
+    (void)thread;
+    for (size_t i = item * s->grain * s->heads; i < end; i++) {
+        memcpy(s->y + i * row, s->shared + i / s->heads * s->shared_row,
+               s->shared_row);
+        memcpy(s->y + i * row + s->shared_row, s->x + i * s->x_row, s->x_row);
+    }
+}
+
+/* Tokens of about 64 KiB. */
+static size_t tokens_at_once(size_t bytes)
+{
+    return bytes < 65536 ? 65536 / bytes : 1;
+}
+
+CPU_KERNEL(concat_shared)
+{
+    const struct merak_operand *in = call->operand;
+    size_t elem = merak_dtype_bytes(in[0].dtype);
+    struct shared s = {.shared = in[0].data,
+                       .x = in[1].data,
+                       .y = merak_call_out(call, 0)->data,
+                       .tokens = merak_local_span(&in[1], 0, 2),
+                       .heads = in[1].local.dim[2],
+                       .shared_row = merak_local_last(&in[0]) * elem,
+                       .x_row = merak_local_last(&in[1]) * elem};
+    enum merak_status rc = cpu_check_dtype(call, 0, false, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    s.grain = tokens_at_once(s.heads * (s.shared_row + s.x_row));
+    merak_pool_run(share_rows, &s, cpu_range_count(s.tokens, s.grain));
+    return MERAK_OK;
+}
+
+/* Sums over heads of their first n channels of N. */
+struct head_sums {
+    const void *dy;
+    void *sum;
+    size_t tokens, heads, n, N, grain;
+    bool bf16;
+};
+
+static void sum_heads(void *arg, size_t item, int thread)
+{
+    const struct head_sums *s = arg;
+    size_t end = cpu_range_end(item, s->grain, s->tokens);
+
+    (void)thread;
+    for (size_t t = item * s->grain; t < end; t++) {
+        for (size_t c = 0; c < s->n; c += LANES) {
+            vf sum = {0};
+
+            for (size_t h = 0; h < s->heads; h++)
+                sum += vload_n(s->dy, (t * s->heads + h) * s->N + c, s->n - c,
+                               s->bf16);
+            vstore_n(s->sum, t * s->n + c, s->n - c, sum, s->bf16);
+        }
+    }
+}
+
+CPU_KERNEL(concat_shared_dx)
+{
+    const struct merak_operand *dy = &call->operand[0];
+    const struct merak_operand *out = merak_call_out(call, 0);
+    struct head_sums s = {.dy = dy->data,
+                          .sum = out->data,
+                          .tokens = merak_local_span(dy, 0, 2),
+                          .heads = dy->local.dim[2],
+                          .n = merak_local_last(out),
+                          .N = merak_local_last(dy),
+                          .bf16 = dy->dtype == MERAK_BF16};
+    enum merak_status rc = cpu_check_dtype(call, 0, false, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    s.grain = tokens_at_once(s.heads * s.n * sizeof(float));
+    merak_pool_run(sum_heads, &s, cpu_range_count(s.tokens, s.grain));
+    return MERAK_OK;
+}

@@ -363,3 +363,65 @@ CUDA_KERNEL(concat_dx)
                       static_cast<T *>(dx->data), rows, n, N, n);
     });
 }
+
+/* y [rows, G + R]: a row of `shared` for each H rows of x. */
+template <typename T>
+static __global__ void __launch_bounds__(MAP_THREADS)
+    share_channels(const T *shared, const T *x, T *y, size_t rows, size_t H,
+                   size_t G, size_t R)
+{
+    for (size_t i = grid_thread(); i < rows * (G + R); i += grid_threads()) {
+        size_t row = i / (G + R), c = i % (G + R);
+
+        y[i] = c < G ? shared[row / H * G + c] : x[row * R + c - G];
+    }
+}
+
+CUDA_KERNEL(concat_shared)
+{
+    return by_dtype(call, 0, err, [&](auto type) {
+        using T = decltype(type);
+        const struct merak_operand *s = &call->operand[0];
+        const struct merak_operand *x = &call->operand[1];
+        const struct merak_operand *y = merak_call_out(call, 0);
+
+        return launch(
+            merak_cuda_context_of(call),
+            map_launch("concat_shared", merak_local_count(y)), err,
+            share_channels<T>, static_cast<const T *>(s->data),
+            static_cast<const T *>(x->data), static_cast<T *>(y->data),
+            merak_local_span(x, 0, 3), x->local.dim[2], merak_local_last(s),
+            merak_local_last(x));
+    });
+}
+
+/* sum [rows, n]: of each H rows of dy, their first n channels of N. */
+template <typename T>
+static __global__ void __launch_bounds__(MAP_THREADS)
+    sum_shared(const T *dy, T *sum, size_t rows, size_t H, size_t n, size_t N)
+{
+    for (size_t i = grid_thread(); i < rows * n; i += grid_threads()) {
+        const T *from = dy + i / n * H * N + i % n;
+        float x = 0;
+
+        for (size_t h = 0; h < H; h++)
+            x += to_f32(from[h * N]);
+        from_f32(&sum[i], x);
+    }
+}
+
+CUDA_KERNEL(concat_shared_dx)
+{
+    return by_dtype(call, 0, err, [&](auto type) {
+        using T = decltype(type);
+        const struct merak_operand *dy = &call->operand[0];
+        const struct merak_operand *out = merak_call_out(call, 0);
+
+        return launch(merak_cuda_context_of(call),
+                      map_launch("concat_shared_dx", merak_local_count(out)),
+                      err, sum_shared<T>, static_cast<const T *>(dy->data),
+                      static_cast<T *>(out->data), merak_local_span(dy, 0, 2),
+                      dy->local.dim[2], merak_local_last(out),
+                      merak_local_last(dy));
+    });
+}

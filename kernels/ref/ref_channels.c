@@ -194,3 +194,40 @@ REF_KERNEL(concat_dx)
                            i / n * N + (size_t)call->attrs->i[0] + i % n));
     return MERAK_OK;
 }
+
+/* y_h = (shared, x_h) of each head h */
+REF_KERNEL(concat_shared)
+{
+    const struct merak_operand *s = &call->operand[0], *x = &call->operand[1];
+    const struct merak_operand *y = merak_call_out(call, 0);
+    size_t G = merak_local_last(s), R = merak_local_last(x), N = G + R;
+    size_t H = x->local.dim[2];
+
+    (void)err;
+    for (size_t i = 0; i < merak_local_count(y); i++) {
+        size_t row = i / N, c = i % N;
+
+        ref_store(y, i,
+                  c < G ? ref_load(s, row / H * G + c)
+                        : ref_load(x, row * R + c - G));
+    }
+    return MERAK_OK;
+}
+
+REF_KERNEL(concat_shared_dx)
+{
+    const struct merak_operand *dy = &call->operand[0];
+    const struct merak_operand *ds = merak_call_out(call, 0);
+    size_t G = merak_local_last(ds), N = merak_local_last(dy);
+    size_t H = dy->local.dim[2];
+
+    (void)err;
+    for (size_t i = 0; i < merak_local_count(ds); i++) {
+        double sum = 0;
+
+        for (size_t h = 0; h < H; h++)
+            sum += ref_load(dy, (i / G * H + h) * N + i % G);
+        ref_store(ds, i, sum);
+    }
+    return MERAK_OK;
+}

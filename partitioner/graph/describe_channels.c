@@ -150,3 +150,11 @@ struct merak_value *merak_concat(struct merak_model *m, int n,
     }
     return merak_model_apply(m, "concat", NULL, n, x);
 }
+
+struct merak_value *merak_concat_shared(struct merak_model *m,
+                                        struct merak_value *shared,
+                                        struct merak_value *x)
+{
+    return merak_model_apply(m, "concat_shared", NULL, 2,
+                             (struct merak_value *[]){shared, x});
+}

@@ -241,6 +241,12 @@ int kc_channel_rows(int size, struct kc_row *row, int max)
                      {'c', N(B, T, C)},
                      {'c', N(B, T, 3)},
                      {'c', N(B, T, C + k + 3)}}},
+        {.op = "concat_shared",
+         .n_in = 2,
+         .n_out = 1,
+         .operand = {{'c', N(B, T, C)},
+                     {'c', N(B, T, k, 3)},
+                     {'c', N(B, T, k, C + 3)}}},
     };
 
     assert_true((int)(sizeof(all) / sizeof(*all)) <= max);
