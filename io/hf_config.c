@@ -109,12 +109,35 @@ static const char *const common_known[] = {"architectures",
 /* --- the model
  * ------------------------------------------------------------------------ */
 
+/* Weights in fp8 are those of a model that is computed without. */
+static bool is_fp8(const json_t *quantized)
+{
+    const char *method =
+        json_string_value(json_object_get(quantized, "quant_method"));
+
+    return method != NULL && strcmp(method, "fp8") == 0;
+}
+
+static void check_quantized(struct merak_hf_reader *r)
+{
+    if (!is_fp8(merak_hf_field(r, "quantization_config")))
+        merak_hf_require_absent(r, "quantization_config");
+}
+
+/* Append to the note. */
+static void add_note(struct merak_hf_config *c, const char *text)
+{
+    size_t n = strlen(c->note);
+
+    snprintf(c->note + n, sizeof(c->note) - n, "%s%s", n > 0 ? "; " : "", text);
+}
+
 /* Fields that any file may set, for features not supported here. */
 static void read_common(struct merak_hf_reader *r)
 {
     const json_t *pruned = merak_hf_field(r, "pruned_heads");
 
-    merak_hf_require_absent(r, "quantization_config");
+    check_quantized(r);
     merak_hf_require_absent(r, "per_layer_config");
     merak_hf_require_absent(r, "transformers_weights");
     merak_hf_require_bool(r, "is_causal", true);
@@ -214,6 +237,8 @@ static void read_root(struct merak_hf_reader *r, enum merak_hf_unknown unknown,
     merak_hf_family_read(r, f, c);
     merak_hf_family_check(r, f, c);
     check_unread(r, f, unknown, c);
+    if (is_fp8(merak_hf_field(r, "quantization_config")))
+        add_note(c, "quantization_config: computed without fp8");
     if (c->mixture.aux > 0 && c->note[0] == '\0')
         snprintf(c->note, sizeof(c->note),
                  "router_aux_loss_coef %g: the mean over layers and sequences "

@@ -34,6 +34,7 @@ enum merak_family {
     MERAK_QWEN3_MOE,
     MERAK_OLMOE,
     MERAK_GLM4_MOE,
+    MERAK_DEEPSEEK_V3,
     MERAK_FAMILIES, /* how many */
 };
 
@@ -80,6 +81,17 @@ struct merak_hf_rope {
     struct merak_rope_scaling slide_scaling;
 };
 
+/* Queries, and keys with values, that are made of one vector each of a token,
+ * with fewer channels than all heads have.  Keys have channels of their own,
+ * and others that are rotated and the same in all heads. */
+struct merak_hf_latent {
+    size_t kv_rank;     /* of keys and values; 0: there is no such vector */
+    size_t q_rank;      /* of queries; 0: they are made of the layer's input */
+    size_t own, turned; /* channels of a key: head_dim in all */
+    size_t value;       /* of a value */
+    bool interleaved; /* tensors have pairs of rotated channels side by side */
+};
+
 /* Experts in the place of an MLP, but for some layers. */
 struct merak_hf_mixture {
     size_t experts; /* 0: none */
@@ -124,6 +136,7 @@ struct merak_hf_config {
     size_t window;                /* the most tokens that attention sees .. */
     bool slides[MERAK_HF_LAYERS]; /* .. in these layers */
     struct merak_hf_mixture mixture;
+    struct merak_hf_latent latent;
     /* For users: what was assumed or ignored, "" if nothing. */
     char note[MERAK_HF_NOTE_BYTES];
 };

@@ -54,7 +54,7 @@ const struct merak_hf_experts merak_hf_olmoe_experts = {
     .aux = 0.01,
 };
 
-/* DeepSeek-AI 2024 (arXiv:2412.19437), sec. 2.1.2, without its attention. */
+/* DeepSeek-AI 2024 (arXiv:2412.19437), sec. 2.1.2. */
 const struct merak_hf_experts merak_hf_glm4_experts = {
     .count_field = "n_routed_experts",
     .count = 128,
@@ -69,10 +69,29 @@ const struct merak_hf_experts merak_hf_glm4_experts = {
     .dense_first_field = "first_k_dense_replace",
 };
 
+/* The same source. */
+const struct merak_hf_experts merak_hf_deepseek_v3_experts = {
+    .count_field = "n_routed_experts",
+    .count_alias = "num_local_experts",
+    .count = 256,
+    .chosen = 8,
+    .width_field = "moe_intermediate_size",
+    .width = 2048,
+    .normal_field = "norm_topk_prob",
+    .is_normal = true,
+    .sigmoid = true,
+    .wide = true,
+    .shared_count_field = "n_shared_experts",
+    .dense_first_field = "first_k_dense_replace",
+    .dense_first = 3,
+    .groups = 8,
+    .groups_kept = 4,
+    .scale = 2.5,
+};
+
 static const struct {
     const char *type, *why;
 } refused[] = {
-    {"deepseek_v3", "multi-head latent attention (kv_lora_rank) is"},
     {"gpt_oss", "attention sinks and MXFP4 weights are"},
 };
 
@@ -120,11 +139,16 @@ static void read_sparse(struct merak_hf_reader *r, size_t layers,
     }
 }
 
-static void read_groups(struct merak_hf_reader *r, struct merak_hf_mixture *m)
+static void read_groups(struct merak_hf_reader *r,
+                        const struct merak_hf_experts *f,
+                        struct merak_hf_mixture *m)
 {
-    m->groups = merak_hf_size(r, "n_group", MOST_EXPERTS, 1);
-    m->groups_kept = merak_hf_size(r, "topk_group", MOST_EXPERTS, 1);
-    m->scale = merak_hf_positive(r, "routed_scaling_factor", 1);
+    m->groups = merak_hf_size(r, "n_group", MOST_EXPERTS,
+                              f->groups > 0 ? f->groups : 1);
+    m->groups_kept = merak_hf_size(r, "topk_group", MOST_EXPERTS,
+                                   f->groups_kept > 0 ? f->groups_kept : 1);
+    m->scale = merak_hf_positive(r, "routed_scaling_factor",
+                                 f->scale > 0 ? f->scale : 1);
     if (r->rc == MERAK_OK &&
         (m->experts % m->groups != 0 || m->groups_kept > m->groups ||
          m->groups_kept * (m->experts / m->groups) < m->chosen))
@@ -193,11 +217,12 @@ void merak_hf_experts_read(struct merak_hf_reader *r,
     if (f->sparse_fields)
         read_sparse(r, c->layers, m);
     if (f->dense_first_field != NULL)
-        first = read_count(r, f->dense_first_field, MERAK_HF_LAYERS, 1);
+        first = read_count(r, f->dense_first_field, MERAK_HF_LAYERS,
+                           f->dense_first > 0 ? f->dense_first : 1);
     for (size_t i = 0; i < first && i < c->layers; i++)
         m->is_dense[i] = true;
     if (f->sigmoid)
-        read_groups(r, m);
+        read_groups(r, f, m);
     read_shared(r, f, m);
     read_loss(r, f, m);
 }

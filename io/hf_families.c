@@ -118,6 +118,10 @@ static const struct merak_hf_family families[] = {
      SIZES(151552, 4096, 10944, 46, 96, 131072), .kv_heads = 8,
      .norm_eps = 1e-5, .rope = {.share = 0.5},
      .experts = &merak_hf_glm4_experts},
+    {FAMILY("deepseek_v3", "DeepseekV3", "DeepseekV3ForCausalLM", DEEPSEEK_V3),
+     .options = deepseek_v3_options, .known = deepseek_v3_known,
+     SIZES(129280, 7168, 18432, 61, 128, 4096), .norm_eps = 1e-6,
+     .experts = &merak_hf_deepseek_v3_experts, .latent = &deepseek_v3_latent},
 };
 
 enum { N_FAMILIES = sizeof(families) / sizeof(families[0]) };

@@ -273,7 +273,10 @@ static void read_decoder(struct merak_hf_reader *r,
     c->layers = read_size(r, "num_hidden_layers", MOST_LAYERS, f->layers);
     c->positions =
         read_size(r, "max_position_embeddings", MOST_POSITIONS, f->positions);
-    read_heads(r, f, c);
+    if (f->latent != NULL)
+        merak_hf_latent_read(r, f, c);
+    else
+        read_heads(r, f, c);
     c->norm.eps = merak_hf_positive(
         r, f->eps_field != NULL ? f->eps_field : "rms_norm_eps", f->norm_eps);
     c->init_std = merak_hf_positive(r, "initializer_range",

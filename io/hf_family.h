@@ -86,13 +86,22 @@ struct merak_hf_experts {
     size_t shared_width;
     bool sparse_fields; /* decoder_sparse_step and mlp_only_layers */
     const char *dense_first_field;
+    size_t dense_first;         /* its default; 0: 1 */
+    size_t groups, groups_kept; /* defaults of those of sigmoids; 0: 1 */
+    double scale;               /* likewise, of routed_scaling_factor */
     double aux; /* default of router_aux_loss_coef; 0: 0.001 */
+};
+/* Latent attention of a family: defaults of its fields. */
+struct merak_hf_latent_family {
+    size_t kv_rank, q_rank, own, turned, value;
+    bool interleaves; /* has rope_interleave; else pairs are interleaved */
 };
 extern const struct merak_hf_experts merak_hf_mixtral_experts;
 extern const struct merak_hf_experts merak_hf_qwen2_experts;
 extern const struct merak_hf_experts merak_hf_qwen3_experts;
 extern const struct merak_hf_experts merak_hf_olmoe_experts;
 extern const struct merak_hf_experts merak_hf_glm4_experts;
+extern const struct merak_hf_experts merak_hf_deepseek_v3_experts;
 
 struct merak_hf_family {
     const char *type;  /* model_type */
@@ -126,6 +135,7 @@ struct merak_hf_family {
     bool tied; /* default of tie_word_embeddings */
     struct merak_hf_rope_family rope;
     const struct merak_hf_experts *experts; /* NULL: none */
+    const struct merak_hf_latent_family *latent; /* NULL: attention of heads */
 };
 
 /* The family of a model_type; NULL if there is none. */
@@ -144,6 +154,11 @@ size_t merak_hf_twin(struct merak_hf_reader *r, const char *name,
 void merak_hf_experts_read(struct merak_hf_reader *r,
                            const struct merak_hf_experts *f,
                            struct merak_hf_config *c);
+/* For families with latent attention: heads, in the place of the usual fields.
+ */
+void merak_hf_latent_read(struct merak_hf_reader *r,
+                          const struct merak_hf_family *f,
+                          struct merak_hf_config *c);
 /* What a model_type of transformers needs that does not exist here, with "is" or
  * "are"; NULL for other words. */
 const char *merak_hf_refused_type(const char *type);

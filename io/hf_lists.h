@@ -6,6 +6,18 @@
 
 #include "io/hf_family.h"
 
+/* --- latent attention
+ * ------------------------------------------------------------------------- */
+
+static const struct merak_hf_latent_family deepseek_v3_latent = {
+    .kv_rank = 512,
+    .q_rank = 1536,
+    .own = 128,
+    .turned = 64,
+    .value = 128,
+    .interleaves = true,
+};
+
 /* --- fields without effect on results
  * ------------------------------------------------------------------------- */
 
@@ -37,6 +49,8 @@ static const char *const gpt_neox_known[] = {"pad_token_id", NULL};
 /* Of layers for predicting several tokens, which nothing here has. */
 static const char *const glm4_moe_known[] = {"num_mtp_layers",
                                              "num_nextn_predict_layers", NULL};
+static const char *const deepseek_v3_known[] = {
+    "num_mtp_layers", "num_nextn_predict_layers", "pretraining_tp", NULL};
 
 /* --- options
  * ------------------------------------------------------------------------- */
@@ -271,6 +285,12 @@ static const struct merak_hf_option olmoe_options[] = {
     FLAG("attention_bias", attn_bias, false),
     ALWAYS(norm.of_heads),
     ABSENT("clip_qkv"),
+    END,
+};
+
+static const struct merak_hf_option deepseek_v3_options[] = {
+    ACT("hidden_act", "silu", SILU),
+    FLAG("attention_bias", attn_bias, false),
     END,
 };
 

@@ -222,6 +222,81 @@ static struct merak_value *rope(const struct layer *l, struct merak_value *x)
     return merak_rope_scaled(l->m, x, c->rope.theta, &scaling);
 }
 
+/* What attention reads: queries [B,T,G,R,D], keys and values. */
+struct qkv {
+    struct merak_value *q, *k, *v;
+};
+
+static struct qkv project(const struct layer *l, struct merak_value *x)
+{
+    const struct merak_hf_config *c = l->c;
+    size_t G = c->kv_heads, R = c->heads / G, D = c->head_dim, C = c->hidden;
+    const size_t q_dim[] = {G, R, D, C}, kv_dim[] = {G, D, C};
+    bool bias = c->attn_bias || c->qkv_bias;
+    struct qkv to;
+
+    to.q = linear(l, x, l->words->q, bias, 1, 4, q_dim);
+    to.k = linear(l, x, l->words->k, bias, 1, 3, kv_dim);
+    to.v = linear(l, x, l->words->v, bias, 1, 3, kv_dim);
+    if (c->norm.of_heads) {
+        to.q = whole_norm(l, to.q, 3, q_dim, l->words->q_norm);
+        to.k = whole_norm(l, to.k, 2, kv_dim, l->words->k_norm);
+    } else if (c->norm.of_qk) {
+        to.q = norm_in(l, to.q, D, l->words->q_norm);
+        to.k = norm_in(l, to.k, D, l->words->k_norm);
+    }
+    to.q = rope(l, to.q);
+    to.k = rope(l, to.k);
+    return to;
+}
+
+/* The vector of `rank` channels that heads are made of; its norm has an epsilon
+ * of its own. */
+static struct merak_value *compress(const struct layer *l,
+                                    struct merak_value *x, size_t rank,
+                                    const char *proj, const char *norm_word)
+{
+    const size_t dim[] = {rank, l->c->hidden};
+    struct merak_value *gamma;
+
+    x = linear(l, x, proj, l->c->attn_bias, 1, 2, dim);
+    gamma =
+        MERAK_PARAM(l->m, merak_name(l->m, "%s.weight", name_in(l, norm_word)),
+                    MERAK_ONES, rank);
+    return merak_rmsnorm(l->m, x, gamma, 1e-6f);
+}
+
+/* Liu et al. 2024 (arXiv:2405.04434), sec. 2.1: keys and values are made of one
+ * vector, queries of another; all heads share the rotated channels of a key,
+ * which come first in heads here (hf_names.c). */
+static struct qkv project_latent(const struct layer *l, struct merak_value *x)
+{
+    const struct merak_hf_config *c = l->c;
+    const struct merak_hf_latent *t = &c->latent;
+    size_t H = c->heads, from = t->q_rank > 0 ? t->q_rank : c->hidden;
+    const size_t q_dim[] = {H, 1, c->head_dim, from};
+    const size_t shared_dim[] = {t->turned, c->hidden};
+    const size_t k_dim[] = {H, t->own, t->kv_rank};
+    const size_t v_dim[] = {H, t->value, t->kv_rank};
+    struct merak_value *q = x, *kv, *shared;
+    struct qkv to;
+
+    if (t->q_rank > 0)
+        q = compress(l, x, t->q_rank, "self_attn.q_a_proj",
+                     "self_attn.q_a_layernorm");
+    q = linear(l, q, t->q_rank > 0 ? "self_attn.q_b_proj" : "self_attn.q_proj",
+               false, 1, 4, q_dim);
+    kv = compress(l, x, t->kv_rank, "self_attn.kv_a_proj",
+                  "self_attn.kv_a_layernorm");
+    shared = linear(l, x, "self_attn.k_a_proj", c->attn_bias, 1, 2, shared_dim);
+    to.q = rope(l, q);
+    to.k = merak_concat_shared(
+        l->m, rope(l, shared),
+        linear(l, kv, "self_attn.k_b_proj", false, 1, 3, k_dim));
+    to.v = linear(l, kv, "self_attn.v_b_proj", false, 1, 3, v_dim);
+    return to;
+}
+
 static struct merak_value *attention(const struct layer *l,
                                      struct merak_value *x)
 {
@@ -231,25 +306,12 @@ static struct merak_value *attention(const struct layer *l,
         .soft_cap = c->attn_cap,
         .window = c->slides[l->i] ? c->window : 0,
         .dropout = c->attn_dropout};
-    size_t G = c->kv_heads, R = c->heads / G, D = c->head_dim, C = c->hidden;
-    const size_t q_dim[] = {G, R, D, C}, kv_dim[] = {G, D, C};
-    const size_t o_dim[] = {C, G, R, D};
-    bool bias = c->attn_bias || c->qkv_bias;
-    struct merak_value *q, *k, *v;
+    bool latent = c->latent.kv_rank > 0;
+    const size_t o_dim[] = {c->hidden, c->kv_heads, c->heads / c->kv_heads,
+                            latent ? c->latent.value : c->head_dim};
+    struct qkv of = latent ? project_latent(l, x) : project(l, x);
 
-    q = linear(l, x, l->words->q, bias, 1, 4, q_dim);
-    k = linear(l, x, l->words->k, bias, 1, 3, kv_dim);
-    v = linear(l, x, l->words->v, bias, 1, 3, kv_dim);
-    if (c->norm.of_heads) {
-        q = whole_norm(l, q, 3, q_dim, l->words->q_norm);
-        k = whole_norm(l, k, 2, kv_dim, l->words->k_norm);
-    } else if (c->norm.of_qk) {
-        q = norm_in(l, q, D, l->words->q_norm);
-        k = norm_in(l, k, D, l->words->k_norm);
-    }
-    q = rope(l, q);
-    k = rope(l, k);
-    x = merak_attention_with(l->m, q, k, v, &opt);
+    x = merak_attention_with(l->m, of.q, of.k, of.v, &opt);
     x = linear(l, x, l->words->o, c->attn_bias, 3, 4, o_dim);
     return merak_dropout(l->m, x, c->mlp_dropout ? 0 : c->resid_dropout);
 }

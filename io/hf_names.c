@@ -30,6 +30,11 @@ enum extent {
     EXPERTS,
     EXPERT_FFN,
     SHARED_FFN,
+    Q_RANK,
+    KV_RANK,
+    OWN_KEYS, /* of latent attention: of all heads, .. */
+    TURNED,   /* .. of a key what all heads share */
+    VALUES,
 };
 
 /* Several parameters may be concatenated in a tensor: this determines the
@@ -46,6 +51,11 @@ enum part {
     MIXED_Q, /* of each head the query, the key and the value */
     MIXED_K,
     MIXED_V,
+    TURNED_Q, /* of each head the rotated channels first */
+    LATENT,   /* of a token's vector for keys and values, and of .. */
+    SHARED_K, /* .. the rotated channels that heads share */
+    LATENT_K, /* of each head the key's own channels, and the value */
+    LATENT_V,
 };
 
 struct row {
@@ -213,6 +223,32 @@ static const struct row phi3_rows[] = {
     {.param = NULL},
 };
 
+#define ATTN AT "self_attn."
+
+/* Latent attention has two matrices where a tensor has one. */
+static const struct row latent_rows[] = {
+    PART(ATTN "q_proj.weight", NULL, QUERIES, HIDDEN, TURNED_Q),
+    ROW(ATTN "q_a_proj.weight", Q_RANK, HIDDEN),
+    ROW(ATTN "q_a_proj.bias", Q_RANK, ONE),
+    ROW(ATTN "q_a_layernorm.weight", Q_RANK, ONE),
+    PART(ATTN "q_b_proj.weight", NULL, QUERIES, Q_RANK, TURNED_Q),
+    PART(ATTN "kv_a_proj.weight", ATTN "kv_a_proj_with_mqa.weight", KV_RANK,
+         HIDDEN, LATENT),
+    PART(ATTN "kv_a_proj.bias", ATTN "kv_a_proj_with_mqa.bias", KV_RANK, ONE,
+         LATENT),
+    PART(ATTN "k_a_proj.weight", ATTN "kv_a_proj_with_mqa.weight", TURNED,
+         HIDDEN, SHARED_K),
+    PART(ATTN "k_a_proj.bias", ATTN "kv_a_proj_with_mqa.bias", TURNED, ONE,
+         SHARED_K),
+    ROW(ATTN "kv_a_layernorm.weight", KV_RANK, ONE),
+    PART(ATTN "k_b_proj.weight", ATTN "kv_b_proj.weight", OWN_KEYS, KV_RANK,
+         LATENT_K),
+    PART(ATTN "v_b_proj.weight", ATTN "kv_b_proj.weight", VALUES, KV_RANK,
+         LATENT_V),
+    ROW(ATTN "o_proj.weight", HIDDEN, VALUES),
+    {.param = NULL},
+};
+
 #define IN "layers.*."
 #define MIXED(name, end, cols, which)                                  \
     PART(IN "attention." name end, IN "attention.query_key_value" end, \
@@ -272,6 +308,8 @@ static const struct names own[MERAK_FAMILIES] = {
                         "embed_out", NULL},
     [MERAK_GLM4_MOE] = {model_rows, NULL, llama_spare, NULL, NULL,
                         "model.layers."},
+    [MERAK_DEEPSEEK_V3] = {model_rows, latent_rows, llama_spare, NULL, NULL,
+                           "model.layers."},
 };
 
 static const struct names *names_of(const struct merak_hf_config *config)
@@ -326,10 +364,43 @@ static size_t extent_of(const struct merak_hf_config *c, enum extent e)
         return c->mixture.ffn;
     case SHARED_FFN:
         return c->mixture.shared_ffn;
+    case Q_RANK:
+        return c->latent.q_rank;
+    case KV_RANK:
+        return c->latent.kv_rank;
+    case OWN_KEYS:
+        return c->heads * c->latent.own;
+    case TURNED:
+        return c->latent.turned;
+    case VALUES:
+        return c->heads * c->latent.value;
     case ONE:
         break;
     }
     return 1;
+}
+
+/* The same for latent attention. */
+static void place_latent(const struct merak_hf_config *c, enum part part,
+                         struct merak_hf_tensor *t)
+{
+    const struct merak_hf_latent *of = &c->latent;
+
+    if (part == TURNED_Q)
+        t->run = t->step = c->head_dim;
+    if (part == TURNED_Q || part == SHARED_K) {
+        t->turned = of->turned;
+        t->interleaved = of->interleaved;
+    }
+    if (part == LATENT || part == SHARED_K) {
+        t->of_rows = of->kv_rank + of->turned;
+        t->first_row = part == LATENT ? 0 : of->kv_rank;
+    } else if (part == LATENT_K || part == LATENT_V) {
+        t->run = part == LATENT_K ? of->own : of->value;
+        t->step = of->own + of->value;
+        t->of_rows = c->heads * t->step;
+        t->first_row = part == LATENT_K ? 0 : of->own;
+    }
 }
 
 static void place_part(const struct merak_hf_config *c, enum part part,
@@ -340,6 +411,8 @@ static void place_part(const struct merak_hf_config *c, enum part part,
     t->first_row = 0;
     t->of_rows = t->rows;
     t->run = t->step = t->rows;
+    t->turned = 0;
+    t->interleaved = false;
     if (part == FUSED_Q || part == FUSED_K || part == FUSED_V) {
         t->of_rows = q + 2 * kv;
         t->first_row = part == FUSED_Q ? 0 : part == FUSED_K ? q : q + kv;
@@ -354,6 +427,8 @@ static void place_part(const struct merak_hf_config *c, enum part part,
         t->step = 3 * t->run;
         t->of_rows = c->heads * t->step;
         t->first_row = (part - MIXED_Q) * t->run;
+    } else {
+        place_latent(c, part, t);
     }
 }
 

@@ -18,7 +18,9 @@ enum { MERAK_HF_NAME_BYTES = 128 };
  * first_row .. first_row + rows - 1 of the tensor, which has `of_rows` rows:
  * more than `rows` if it holds several parameters.  Where these alternate, by
  * heads, the rows of one come in runs of `run`, which begin `step` rows apart;
- * else run is rows.  A transposed tensor is stored as [cols, rows].
+ * else run is rows.  The first `turned` rows of a run are the tensor's last
+ * ones of it, where `interleaved` ones alternate between the first half and the
+ * second.  A transposed tensor is stored as [cols, rows].
  */
 struct merak_hf_tensor {
     char name[MERAK_HF_NAME_BYTES];
@@ -32,13 +34,27 @@ struct merak_hf_tensor {
     /* The tensor has that dim, too: one such matrix for each expert. */
     bool stacked;
     size_t stack; /* of matrices in a tensor */
+    size_t turned;
+    bool interleaved;
 };
 
 /* The row of the tensor that row i of the parameter is. */
 static inline size_t merak_hf_tensor_row(const struct merak_hf_tensor *t,
                                          size_t i)
 {
-    return t->first_row + i / t->run * t->step + i % t->run;
+    size_t first = t->first_row + i / t->run * t->step, at = i % t->run;
+
+    if (at >= t->turned)
+        return first + at - t->turned;
+    if (t->interleaved)
+        at = at % (t->turned / 2) * 2 + at / (t->turned / 2);
+    return first + t->run - t->turned + at;
+}
+
+/* Are its rows in the tensor one after the other, in their order? */
+static inline bool merak_hf_tensor_is_run(const struct merak_hf_tensor *t)
+{
+    return t->run == t->rows && t->turned == 0;
 }
 
 /* The name of tensor n of `count`. */

@@ -251,6 +251,24 @@ static void read_turned(const struct rope_file *file)
     file->to->turned = n;
 }
 
+/* With latent attention, scores are multiplied by the square of a temperature
+ * of their own where mscale_all_dim is given. */
+static void read_temperature(const struct rope_file *file)
+{
+    struct merak_hf_reader *in = file->in;
+    struct merak_hf_config *c = file->c;
+    const char *old = merak_hf_word(in, "type", "default");
+    const char *type = merak_hf_word(in, "rope_type", old);
+    double all = merak_hf_real(in, "mscale_all_dim", 0), factor, x;
+
+    if (c->latent.kv_rank == 0 || all == 0 || strcmp(type, "default") == 0)
+        return;
+    factor = file->to->factor;
+    factor = (double)merak_hf_positive(in, "factor", factor > 0 ? factor : 1);
+    x = yarn_magnitude(factor, all);
+    c->attn_scale = (float)(x * x / sqrt((double)c->head_dim));
+}
+
 /* The fields of an object, which is `name` in messages, or "". */
 static void read_object(struct rope_file *file, const json_t *object,
                         const char *name, double theta)
@@ -272,6 +290,7 @@ static void read_object(struct rope_file *file, const json_t *object,
     merak_hf_require_absent(&in, "sliding_attention");
     read_turned(file);
     read_kind(file, name);
+    read_temperature(file);
     snprintf(before, sizeof(before), "%s%s.", file->where, name);
     merak_hf_list_unread(&in, known, known, before, file->unread);
     if (r->rc == MERAK_OK)

@@ -94,7 +94,7 @@ static enum merak_status read_part(struct merak_exporting *e, int p, int t,
         return merak_ckpt_read_first(e->ckpt, &e->params.param[p],
                                      (size_t)(t - e->layout.tensor_of[p]), 1,
                                      e->buf, err);
-    if (part->run == part->rows)
+    if (merak_hf_tensor_is_run(part))
         return merak_exporting_read(e, p, e->buf + part->first_row * cols, err);
     rows = malloc(part->rows * cols * sizeof(*rows));
     if (rows == NULL)

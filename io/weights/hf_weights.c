@@ -276,12 +276,16 @@ static enum merak_status pick_block(const struct picking *p, size_t i, size_t n,
     return MERAK_OK;
 }
 
-/* Is the box a run of whole stored rows, in order? */
+/* Is the box a run of whole stored rows, in order?  Rows of rotated channels
+ * may be in another one. */
 static bool is_run(const struct picking *p)
 {
+    size_t i = 1;
+
+    while (i < p->n_lines && p->line[i] == p->line[0] + i)
+        i++;
     return p->n_each == p->width && p->each_step == 1 &&
-           p->line_step == p->width &&
-           p->line[p->n_lines - 1] - p->line[0] == p->n_lines - 1;
+           p->line_step == p->width && i == p->n_lines;
 }
 
 static enum merak_status pick(const struct picking *p, float *buf,

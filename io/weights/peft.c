@@ -474,7 +474,8 @@ static enum merak_status read_b(const struct merak_peft *peft, int p,
     const struct merak_hf_tensor *part = &peft->layout.part[p];
     const struct source *s = &peft->source[p];
     size_t width = s->b->dim[1], first = part->first_row;
-    size_t n = (merak_hf_tensor_row(part, part->rows - 1) + 1 - first) * width;
+    size_t last = first + (part->rows / part->run - 1) * part->step + part->run;
+    size_t n = (last - first) * width;
     float *rows = malloc(n * sizeof(*rows));
     enum merak_status rc;
 

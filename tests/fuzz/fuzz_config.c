@@ -25,6 +25,7 @@ void fuzz_seeds(void)
         "hf/granite.json",      "hf/gpt_neox.json",
         "hf/phi.json",          "hf/stablelm.json",
         "hf/qwen2_moe.json",    "hf/glm4_moe.json",
+        "hf/deepseek_v3.json",
     };
 
     for (size_t i = 0; i < sizeof(name) / sizeof(*name); i++)

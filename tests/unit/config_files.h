@@ -68,6 +68,7 @@
 #define SMOLLM3 "{\"model_type\":\"smollm3\"}"
 #define MIXTRAL "{\"model_type\":\"mixtral\""
 #define GLM4_MOE "{\"model_type\":\"glm4_moe\""
+#define DEEPSEEK_V3 "{\"model_type\":\"deepseek_v3\"}"
 #define QWEN2_MOE "{\"model_type\":\"qwen2_moe\""
 #define OLMO3 "{\"model_type\":\"olmo3\"}"
 #define STABLELM "{\"model_type\":\"stablelm\"}"

@@ -187,6 +187,21 @@ static const struct {
      "32 is not a multiple of num_key_value_heads 5"},
     {LLAMA, "{\"num_attention_heads\":7}", "hidden_size 4096 is not"},
     {LLAMA, "{\"head_dim\":33}", "head_dim 33 is odd"},
+    {DEEPSEEK_V3, "{\"num_key_value_heads\":64}",
+     "num_key_value_heads is 64, which is not supported; expected 128"},
+    {DEEPSEEK_V3, "{\"kv_lora_rank\":null,\"q_lora_rank\":0}",
+     "q_lora_rank is 0, expected a whole number from 1"},
+    {DEEPSEEK_V3, "{\"kv_lora_rank\":0}", "kv_lora_rank is 0, expected a"},
+    {DEEPSEEK_V3, "{\"qk_rope_head_dim\":63}",
+     "qk_rope_head_dim is 63, which is not supported; expected an even"},
+    {DEEPSEEK_V3, "{\"head_dim\":192}", "head_dim is 192, which is not"},
+    {DEEPSEEK_V3, "{\"qk_head_dim\":128}", "qk_head_dim is 128, which is not"},
+    {DEEPSEEK_V3, "{\"v_head_dim\":-1}", "v_head_dim is -1, expected a whole"},
+    {DEEPSEEK_V3, "{\"rope_interleave\":1}", "rope_interleave is 1, expected"},
+    {DEEPSEEK_V3, "{\"n_routed_experts\":100}",
+     "4 of 8 groups of 100 experts cannot have the 8 of a token"},
+    {DEEPSEEK_V3, "{\"quantization_config\":{\"quant_method\":\"awq\"}}",
+     "quantization_config is"},
 };
 
 static void bad_fields_are_named(void **state)
@@ -454,6 +469,40 @@ static void harmless_fields_are_passed_over(void **state)
     assert_string_equal(c.note, "");
 }
 
+/* Null is not the default; what is absent follows from other fields. */
+static void latent_attention_is_read(void **state)
+{
+    static const char *const patch =
+        "{\"num_attention_heads\":16,\"num_key_value_heads\":null,"
+        "\"q_lora_rank\":null,\"kv_lora_rank\":96,\"qk_nope_head_dim\":24,"
+        "\"qk_rope_head_dim\":8,\"v_head_dim\":20,\"rope_interleave\":false,"
+        "\"quantization_config\":{\"quant_method\":\"fp8\"},"
+        "\"rope_scaling\":{\"type\":\"yarn\",\"factor\":40,"
+        "\"mscale_all_dim\":1,\"original_max_position_embeddings\":128}}";
+    const double m = 0.1 * log(40) + 1;
+    struct merak_hf_config c;
+    struct merak_error err;
+
+    (void)state;
+    if (load_patched(DEEPSEEK_V3, patch, &c, &err) != MERAK_OK)
+        fail_msg("%s", err.text);
+    assert_int_equal(c.heads, 16);
+    assert_int_equal(c.kv_heads, 16);
+    assert_int_equal(c.head_dim, 32);
+    assert_int_equal(c.latent.q_rank, 0);
+    assert_int_equal(c.latent.kv_rank, 96);
+    assert_int_equal(c.latent.value, 20);
+    assert_int_equal(c.rope.scaling.turned, 8);
+    assert_false(c.latent.interleaved);
+    assert_true(fabs((double)c.attn_scale - m * m / sqrt(32)) < 1e-6);
+    assert_string_equal(c.note, "quantization_config: computed without fp8");
+    assert_int_equal(load_patched(DEEPSEEK_V3, "{}", &c, &err), MERAK_OK);
+    assert_int_equal(c.latent.q_rank, 1536);
+    assert_int_equal(c.mixture.groups_kept, 4);
+    assert_true(c.latent.interleaved && c.attn_scale == 0);
+    assert_true(c.mixture.is_dense[2] && !c.mixture.is_dense[3]);
+}
+
 /* The file in a folder, and nothing that would have to be waited for. */
 static void a_folder_stands_for_its_config(void **state)
 {
@@ -527,6 +576,7 @@ int main(void)
         cmocka_unit_test(fields_that_nobody_reads_are_named),
         cmocka_unit_test(many_fields_that_nobody_reads_are_counted),
         cmocka_unit_test(harmless_fields_are_passed_over),
+        cmocka_unit_test(latent_attention_is_read),
         cmocka_unit_test(a_folder_stands_for_its_config),
         cmocka_unit_test(bad_files_are_refused),
     };

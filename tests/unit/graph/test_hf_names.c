@@ -22,10 +22,11 @@ static struct merak_hf_config shape_of(enum merak_family family)
     snprintf(text, sizeof(text),
              "{\"model_type\":\"%s\",\"hidden_size\":32,\"n_inner\":40,"
              "\"intermediate_size\":40,\"num_hidden_layers\":2,"
-             "\"num_attention_heads\":4,\"num_key_value_heads\":2,"
+             "\"num_attention_heads\":4,\"num_key_value_heads\":%d,"
+             "\"first_k_dense_replace\":1,\"qk_rope_head_dim\":8,"
              "\"head_dim\":8,\"vocab_size\":31,\"pad_token_id\":null,"
              "\"max_position_embeddings\":16}",
-             merak_hf_family_name(family));
+             merak_hf_family_name(family), family == MERAK_DEEPSEEK_V3 ? 4 : 2);
     if (config_load(text, &c, &err) != MERAK_OK)
         fail_msg("%s", err.text);
     return c;
@@ -117,88 +118,122 @@ static const struct {
     {MERAK_GPT2,
      "h.1.attn.c_attn.weight",
      {"h.1.attn.c_attn.weight", true, false, 96, 32, 0, 96, 96, 96, false, 1,
-      false, 1}},
+      false, 1, 0, false}},
     {MERAK_GPT2,
      "h.0.mlp.c_proj.weight",
      {"h.0.mlp.c_proj.weight", true, false, 32, 40, 0, 32, 32, 32, false, 1,
-      false, 1}},
+      false, 1, 0, false}},
     {MERAK_GPT2,
      "h.0.attn.c_attn.bias",
      {"h.0.attn.c_attn.bias", false, true, 96, 1, 0, 96, 96, 96, false, 1,
-      false, 1}},
+      false, 1, 0, false}},
     {MERAK_QWEN2,
      "model.layers.1.self_attn.k_proj.bias",
      {"model.layers.1.self_attn.k_proj.bias", false, true, 16, 1, 0, 16, 16, 16,
-      false, 1, false, 1}},
+      false, 1, false, 1, 0, false}},
     {MERAK_QWEN3,
      "model.layers.0.self_attn.q_norm.weight",
      {"model.layers.0.self_attn.q_norm.weight", false, true, 8, 1, 0, 8, 8, 8,
-      false, 1, false, 1}},
+      false, 1, false, 1, 0, false}},
     {MERAK_OLMO2,
      "model.layers.0.self_attn.k_norm.weight",
      {"model.layers.0.self_attn.k_norm.weight", false, true, 16, 1, 0, 16, 16,
-      16, false, 1, false, 1}},
+      16, false, 1, false, 1, 0, false}},
     {MERAK_GEMMA2,
      "model.layers.1.pre_feedforward_layernorm.weight",
      {"model.layers.1.pre_feedforward_layernorm.weight", false, true, 32, 1, 0,
-      32, 32, 32, false, 1, false, 1}},
+      32, 32, 32, false, 1, false, 1, 0, false}},
     {MERAK_PHI3,
      "model.layers.1.self_attn.v_proj.weight",
      {"model.layers.1.self_attn.qkv_proj.weight", false, false, 16, 32, 48, 64,
-      16, 16, false, 1, false, 1}},
+      16, 16, false, 1, false, 1, 0, false}},
     {MERAK_PHI3,
      "model.layers.0.mlp.up_proj.weight",
      {"model.layers.0.mlp.gate_up_proj.weight", false, false, 40, 32, 40, 80,
-      40, 40, false, 1, false, 1}},
+      40, 40, false, 1, false, 1, 0, false}},
     {MERAK_GPT_NEOX,
      "layers.1.attention.key.bias",
      {"layers.1.attention.query_key_value.bias", false, true, 32, 1, 8, 96, 8,
-      24, false, 1, false, 1}},
+      24, false, 1, false, 1, 0, false}},
     {MERAK_GPT_NEOX,
      "embed_out.weight",
      {"embed_out.weight", false, false, 31, 32, 0, 31, 31, 31, false, 1, false,
-      1}},
+      1, 0, false}},
     {MERAK_PHI,
      "model.layers.0.self_attn.dense.weight",
      {"model.layers.0.self_attn.dense.weight", false, false, 32, 32, 0, 32, 32,
-      32, false, 1, false, 1}},
+      32, false, 1, false, 1, 0, false}},
     {MERAK_STARCODER2,
      "model.layers.0.mlp.c_fc.bias",
      {"model.layers.0.mlp.c_fc.bias", false, true, 40, 1, 0, 40, 40, 40, false,
-      1, false, 1}},
+      1, false, 1, 0, false}},
     {MERAK_MIXTRAL,
      "model.layers.1.block_sparse_moe.experts.w2.weight",
      {"model.layers.1.block_sparse_moe.experts.*.w2.weight", false, false, 32,
-      40, 0, 32, 32, 32, true, 8, false, 1}},
+      40, 0, 32, 32, 32, true, 8, false, 1, 0, false}},
     {MERAK_QWEN2_MOE,
      "model.layers.0.mlp.shared_expert_gate.weight",
      {"model.layers.0.mlp.shared_expert_gate.weight", false, false, 1, 32, 0, 1,
-      1, 1, false, 1, false, 1}},
+      1, 1, false, 1, false, 1, 0, false}},
     {MERAK_OLMOE,
      "model.layers.0.self_attn.q_norm.weight",
      {"model.layers.0.self_attn.q_norm.weight", false, true, 32, 1, 0, 32, 32,
-      32, false, 1, false, 1}},
+      32, false, 1, false, 1, 0, false}},
     {MERAK_GLM4_MOE,
      "model.layers.1.mlp.gate.e_score_correction_bias",
      {"model.layers.1.mlp.gate.e_score_correction_bias", false, true, 128, 1, 0,
-      128, 128, 128, false, 1, false, 1}},
+      128, 128, 128, false, 1, false, 1, 0, false}},
     {MERAK_MIXTRAL,
      "model.layers.1.block_sparse_moe.experts.w3.weight",
      {"model.layers.1.mlp.experts.gate_up_proj", false, false, 40, 32, 40, 80,
-      40, 40, false, 1, true, 8}},
+      40, 40, false, 1, true, 8, 0, false}},
     {MERAK_MIXTRAL,
      "model.layers.1.block_sparse_moe.gate.weight",
      {"model.layers.1.block_sparse_moe.gate.weight", false, false, 8, 32, 0, 8,
-      8, 8, false, 1, false, 1}},
+      8, 8, false, 1, false, 1, 0, false}},
     {MERAK_QWEN3_MOE,
      "model.layers.0.mlp.experts.gate_proj.weight",
      {"model.layers.0.mlp.experts.gate_up_proj", false, false, 768, 32, 0, 1536,
-      768, 768, false, 1, true, 128}},
+      768, 768, false, 1, true, 128, 0, false}},
     {MERAK_GLM4_MOE,
      "model.layers.1.mlp.experts.down_proj.weight",
      {"model.layers.1.mlp.experts.down_proj", false, false, 32, 1408, 0, 32, 32,
-      32, false, 1, true, 128}},
+      32, false, 1, true, 128, 0, false}},
+    {MERAK_DEEPSEEK_V3,
+     "model.layers.1.self_attn.q_b_proj.weight",
+     {"model.layers.1.self_attn.q_b_proj.weight", false, false, 544, 1536, 0,
+      544, 136, 136, false, 1, false, 1, 8, true}},
+    {MERAK_DEEPSEEK_V3,
+     "model.layers.0.self_attn.kv_a_proj.weight",
+     {"model.layers.0.self_attn.kv_a_proj_with_mqa.weight", false, false, 512,
+      32, 0, 520, 512, 512, false, 1, false, 1, 0, false}},
+    {MERAK_DEEPSEEK_V3,
+     "model.layers.0.self_attn.k_a_proj.weight",
+     {"model.layers.0.self_attn.kv_a_proj_with_mqa.weight", false, false, 8, 32,
+      512, 520, 8, 8, false, 1, false, 1, 8, true}},
+    {MERAK_DEEPSEEK_V3,
+     "model.layers.0.self_attn.v_b_proj.weight",
+     {"model.layers.0.self_attn.kv_b_proj.weight", false, false, 512, 512, 128,
+      1024, 128, 256, false, 1, false, 1, 0, false}},
 };
+
+/* Rotated channels come first, the first of each pair before the second ones;
+ * in files they are the last ones, pair by pair. */
+static void rotated_channels_come_first(void **state)
+{
+    static const size_t want[] = {4,  6,  8,  5,  7,  9,  0,  1,  2,  3,
+                                  14, 16, 18, 15, 17, 19, 10, 11, 12, 13};
+    struct merak_hf_tensor t = {
+        .rows = 20, .run = 10, .step = 10, .turned = 6, .interleaved = true};
+
+    (void)state;
+    for (size_t i = 0; i < 20; i++)
+        assert_int_equal(merak_hf_tensor_row(&t, i), want[i]);
+    t.interleaved = false;
+    for (size_t i = 0; i < 10; i++)
+        assert_int_equal(merak_hf_tensor_row(&t, i), (i + 4) % 10);
+    assert_false(merak_hf_tensor_is_run(&t));
+}
 
 static void parameters_are_found_where_files_have_them(void **state)
 {
@@ -224,6 +259,8 @@ static void parameters_are_found_where_files_have_them(void **state)
         assert_int_equal(t.count, want->count);
         assert_int_equal(t.stacked, want->stacked);
         assert_int_equal(t.stack, want->stack);
+        assert_int_equal(t.turned, want->turned);
+        assert_int_equal(t.interleaved, want->interleaved);
     }
 }
 
@@ -279,6 +316,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parameters_and_tensors_are_the_same_elements),
         cmocka_unit_test(parameters_are_found_where_files_have_them),
+        cmocka_unit_test(rotated_channels_come_first),
         cmocka_unit_test(other_names_are_not_found),
         cmocka_unit_test(prefixes_and_spare_tensors_are_known),
     };

@@ -187,6 +187,8 @@ int main(void)
         {.file = "qwen3_moe"},
         {.file = "olmoe"},
         {.file = "glm4_moe"},
+        {.file = "deepseek_v3"},
+        {.file = "deepseek_v3-direct"},
         {.file = "qwen2_moe-aux"},
         {.file = "gpt2-dropout", .documents = true},
         {.file = "qwen2", .documents = true},

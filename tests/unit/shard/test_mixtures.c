@@ -52,6 +52,10 @@ static const struct {
      "\"shared_expert_intermediate_size\": 5632, \"vocab_size\": 151936, "
      "\"tie_word_embeddings\": false}",
      14315784192, 2689173504, 0},
+    /* DeepSeek-V3; scores of 192 channels and values of 128 take 1152 flops a
+     * pair and head, forward and backward */
+    {"{\"model_type\": \"deepseek_v3\", \"tie_word_embeddings\": false}",
+     671026419200, 37552297472, 267342283776.0},
 };
 
 static struct merak_hf_config config_of(const char *text)

@@ -35,7 +35,8 @@ from transformers.utils import generic
 
 FAMILIES = ["gpt2", "llama", "qwen2", "qwen3", "mistral", "phi3", "olmo2",
             "gemma2", "gemma", "gemma3_text", "arcee", "granite", "smollm3",
-            "olmo3", "stablelm", "starcoder2", "phi", "gpt_neox"]
+            "olmo3", "stablelm", "starcoder2", "phi", "gpt_neox",
+            "deepseek_v3"]
 SMALL = {"vocab_size": 64, "hidden_size": 16, "intermediate_size": 16,
          "num_hidden_layers": 2, "num_attention_heads": 2,
          "num_key_value_heads": 2, "pad_token_id": 0, "bos_token_id": 0,

@@ -154,6 +154,25 @@ MODELS = {
                       "shared_expert_intermediate_size": 24,
                       "router_aux_loss_coef": 0.1,
                       "output_router_logits": True},
+    "deepseek_v3": {"model_type": "deepseek_v3", "n_routed_experts": 8,
+                    "num_key_value_heads": 4, "num_experts_per_tok": 3,
+                    "moe_intermediate_size": 20, "n_group": 4, "topk_group": 2,
+                    "first_k_dense_replace": 1, "q_lora_rank": 12,
+                    "kv_lora_rank": 10, "qk_nope_head_dim": 6,
+                    "qk_rope_head_dim": 4, "v_head_dim": 7,
+                    "attention_bias": True,
+                    "rope_scaling": {"type": "yarn", "factor": 4.0,
+                                     "mscale": 0.7, "mscale_all_dim": 1.3,
+                                     "original_max_position_embeddings": 64}},
+    "deepseek_v3-direct": {"model_type": "deepseek_v3", "n_routed_experts": 4,
+                           "num_key_value_heads": 4, "num_experts_per_tok": 2,
+                           "moe_intermediate_size": 20, "n_group": 1,
+                           "topk_group": 1, "first_k_dense_replace": 0,
+                           "n_shared_experts": 2, "norm_topk_prob": False,
+                           "q_lora_rank": None, "kv_lora_rank": 10,
+                           "qk_nope_head_dim": 4, "qk_rope_head_dim": 6,
+                           "v_head_dim": 12, "rope_interleave": False,
+                           "attention_dropout": 0.2},
 }
 M64 = (1 << 64) - 1
 GOLDEN = 0x9E3779B97F4A7C15
@@ -245,6 +264,39 @@ def mixed(name, p, H, D):
     return out
 
 
+def latent(name, p, c):
+    """Heads begin with rotated channels, pairs of which are half of these
+    apart; keys and values have a matrix each."""
+    H, R, own = c.num_attention_heads, c.qk_rope_head_dim, c.qk_nope_head_dim
+    V, rank, rest = c.v_head_dim, c.kv_lora_rank, tuple(p.shape[1:])
+    turned = list(range(R))
+    if getattr(c, "rope_interleave", True):
+        turned = turned[::2] + turned[1::2]
+
+    def part(word, shape, rows):
+        one = Parameter(name.replace(name.rsplit(".", 2)[-2], word), p, 0, 0,
+                        shape + rest)
+        one.rows = rows
+        return one
+
+    def heads(width, channels):
+        return [h * width + d for h in range(H) for d in channels]
+
+    end = name.rsplit(".", 2)[-2]
+    if end in ("q_proj", "q_b_proj"):
+        order = [own + d for d in turned] + list(range(own))
+        return [part(end, (H, 1, own + R), heads(own + R, order))]
+    if end == "kv_a_proj_with_mqa":
+        return [part("kv_a_proj", (rank,), list(range(rank))),
+                part("k_a_proj", (R,), [rank + d for d in turned])]
+    if end == "kv_b_proj":
+        return [part("k_b_proj", (H, own), heads(own + V, range(own))),
+                part("v_b_proj", (H, V), heads(own + V, range(own, own + V)))]
+    if end == "o_proj" and rest:
+        return [Parameter(name, p, 0, p.shape[0], (p.shape[0], H, 1, V))]
+    return [Parameter(name, p, 0, p.shape[0], tuple(p.shape))]
+
+
 class Expert(Parameter):
     """Rows of each expert's matrix."""
 
@@ -308,6 +360,9 @@ def parameters(c, model):
             continue
         if end == "experts":
             out += expert_parameters(c, name, p)
+            continue
+        if "self_attn" in name and hasattr(c, "kv_lora_rank"):
+            out += latent(name, p, c)
             continue
         if c.model_type == "mixtral":
             name = name.replace("mlp", "block_sparse_moe")

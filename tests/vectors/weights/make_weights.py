@@ -90,6 +90,19 @@ MODELS = {
     "glm4_moe": ({**SHAPE, "model_type": "glm4_moe", "n_routed_experts": 4,
                   "num_experts_per_tok": 2, "moe_intermediate_size": 10,
                   "n_group": 2, "head_dim": 8}, BF16, "50GB"),
+    "deepseek_v3": ({**SHAPE, "model_type": "deepseek_v3",
+                     "num_key_value_heads": 4, "n_routed_experts": 4,
+                     "num_experts_per_tok": 2, "moe_intermediate_size": 10,
+                     "n_group": 2, "topk_group": 1, "first_k_dense_replace": 1,
+                     "q_lora_rank": 9, "kv_lora_rank": 8,
+                     "qk_nope_head_dim": 4, "qk_rope_head_dim": 6,
+                     "v_head_dim": 5, "attention_bias": True,
+                     "rope_parameters": {
+                         "rope_type": "yarn", "factor": 4.0,
+                         "rope_theta": 1e4, "mscale": 1.0,
+                         "mscale_all_dim": 0.8,
+                         "original_max_position_embeddings": 16}},
+                    BF16, "50GB"),
 }
 
 
