@@ -22,8 +22,17 @@
 #include <string.h>
 #include <time.h>
 
-/* A chart's size in pixels, and the most points of a line. */
-enum { WIDTH = 1000, HEIGHT = 220, LEFT = 80, TOP = 12, POINTS = 500 };
+/* A chart's size in pixels, the most points of a line, and of those that get a
+ * dot each; the most labels of an axis. */
+enum {
+    WIDTH = 1000,
+    HEIGHT = 220,
+    LEFT = 80,
+    RIGHT = 30,
+    TOP = 12,
+    POINTS = 500
+};
+enum { DOTS = 40, LABELS = 5, STEP_LABELS = 10 };
 
 struct report {
     const char *out;
@@ -86,27 +95,50 @@ static double again_of(const struct merak_run_step *s)
 
 struct chart {
     const struct merak_run_log *log;
-    double least, most; /* of values */
+    double least, most; /* of values; round numbers */
+    double tick;        /* between labels */
     uint64_t from, to;  /* steps */
 };
+
+/* A file may hold any number; those that no chart can span are not drawn. */
+static bool is_drawn(double v)
+{
+    return isfinite(v) && fabs(v) < 1e100;
+}
 
 static void widen(struct chart *c, value_fn value)
 {
     for (size_t i = 0; value != NULL && i < c->log->n; i++) {
         double v = value(&c->log->step[i]);
 
-        if (!isfinite(v))
+        if (!is_drawn(v))
             continue;
         c->least = fmin(c->least, v);
         c->most = fmax(c->most, v);
     }
 }
 
+/* Let the values' axis begin and end at labels, which are round numbers. */
+static void round_axis(struct chart *c)
+{
+    double size = fmax(fabs(c->least), fabs(c->most));
+
+    if (c->most - c->least <= 1e-6 * size || size == 0) {
+        double around = size > 0 ? 0.1 * size : 1;
+
+        c->least -= around;
+        c->most += around;
+    }
+    c->tick = merak_svg_tick(c->most - c->least, LABELS);
+    c->least = floor(c->least / c->tick) * c->tick;
+    c->most = ceil(c->most / c->tick) * c->tick;
+}
+
 static double x_of(const struct chart *c, double step)
 {
     double span = c->to > c->from ? (double)(c->to - c->from) : 1;
 
-    return LEFT + (step - (double)c->from) / span * (WIDTH - LEFT - 10);
+    return LEFT + (step - (double)c->from) / span * (WIDTH - LEFT - RIGHT);
 }
 
 static double y_of(const struct chart *c, double v)
@@ -116,13 +148,14 @@ static double y_of(const struct chart *c, double v)
     return TOP + (c->most - v) / span * (HEIGHT - TOP - 24);
 }
 
-/* Means over equal parts of the steps with a value. */
+/* Means over equal parts of the steps with a value; few of them are dots, too,
+ * which show one that stands alone. */
 static void put_line(FILE *out, const struct chart *c, value_fn value,
                      const char *color)
 {
-    size_t n = c->log->n < POINTS ? c->log->n : POINTS;
+    size_t n = c->log->n < POINTS ? c->log->n : POINTS, points = 0;
+    double x[POINTS], y[POINTS];
 
-    fprintf(out, "<polyline fill=\"none\" stroke=\"%s\" points=\"", color);
     for (size_t i = 0; i < n; i++) {
         double sum = 0, at = 0;
         size_t have = 0;
@@ -131,33 +164,53 @@ static void put_line(FILE *out, const struct chart *c, value_fn value,
              j < merak_cut(c->log->n, n, i + 1); j++) {
             double v = value(&c->log->step[j]);
 
-            if (!isfinite(v))
+            if (!is_drawn(v))
                 continue;
             sum += v;
             at += (double)c->log->step[j].step;
             have++;
         }
-        if (have > 0)
-            fprintf(out, "%.1f,%.1f ", x_of(c, at / (double)have),
-                    y_of(c, sum / (double)have));
+        if (have > 0) {
+            x[points] = x_of(c, at / (double)have);
+            y[points++] = y_of(c, sum / (double)have);
+        }
     }
+    fprintf(out, "<polyline fill=\"none\" stroke=\"%s\" points=\"", color);
+    for (size_t i = 0; i < points; i++)
+        fprintf(out, "%.1f,%.1f ", x[i], y[i]);
     fputs("\"/>\n", out);
+    for (size_t i = 0; i < points && points <= DOTS; i++)
+        fprintf(out,
+                "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.5\" fill=\"%s\"/>\n",
+                x[i], y[i], color);
 }
 
 static void put_axes(FILE *out, const struct chart *c)
 {
-    for (int i = 0; i <= 4; i++) {
-        double v = c->least + (c->most - c->least) * i / 4, y = y_of(c, v);
-        double step = (double)c->from + (double)(c->to - c->from) * i / 4;
+    double span = (double)(c->to - c->from);
+    double tick = fmax(1, merak_svg_tick(fmax(span, 1), STEP_LABELS));
+    int n = (int)lround((c->most - c->least) / c->tick);
 
-        fprintf(
-            out,
-            "<line x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\" "
-            "stroke=\"#e4e4e4\"/>"
-            "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%.5g</text>"
-            "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%.0f</text>\n",
-            LEFT, WIDTH - 10, y, y, LEFT - 8, y + 4, v, x_of(c, step),
-            HEIGHT - 4, step);
+    for (int i = 0; i <= n; i++) {
+        double v = c->least + i * c->tick, y = y_of(c, v);
+
+        /* 0 and not what is left of 0.3 - 3 x 0.1 */
+        fprintf(out,
+                "<line x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\" "
+                "stroke=\"#e4e4e4\"/>"
+                "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%.10g</text>\n",
+                LEFT, WIDTH - RIGHT, y, y, LEFT - 8, y + 4,
+                fabs(v) < 1e-9 * c->tick ? 0 : v);
+    }
+    for (int i = 0; i <= STEP_LABELS; i++) {
+        double step = (ceil((double)c->from / tick) + i) * tick;
+
+        if (step > (double)c->to)
+            break;
+        fprintf(out,
+                "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%.0f</text>"
+                "\n",
+                x_of(c, step), HEIGHT - 4, step);
     }
 }
 
@@ -173,8 +226,9 @@ static void put_chart(FILE *out, const struct merak_run_log *log,
     c.to = log->step[log->n - 1].step;
     widen(&c, value);
     widen(&c, second);
-    if (!isfinite(c.least))
+    if (!is_drawn(c.least))
         return;
+    round_axis(&c);
     fprintf(out,
             "<h2>%s</h2>\n<svg viewBox=\"0 0 %d %d\" font-size=\"11\" "
             "font-family=\"sans-serif\">\n",
@@ -203,8 +257,8 @@ static void put_stretch(FILE *out, double from, double to, double first,
                         double last)
 {
     double span = last > first ? last - first : 1;
-    double x = LEFT + (from - first) / span * (WIDTH - LEFT - 10);
-    double width = (to - from) / span * (WIDTH - LEFT - 10);
+    double x = LEFT + (from - first) / span * (WIDTH - LEFT - RIGHT);
+    double width = (to - from) / span * (WIDTH - LEFT - RIGHT);
 
     fprintf(out,
             "<rect x=\"%.1f\" y=\"4\" width=\"%.1f\" height=\"18\" "

@@ -9,6 +9,7 @@
 #include "base/printable.h"
 #include "base/text_writer.h"
 
+#include <math.h>
 #include <string.h>
 
 #define HEAD "<svg xmlns=\"http://www.w3.org/2000/svg\" "
@@ -91,4 +92,12 @@ enum merak_status merak_svg_stack(const char *above, const char *below,
             height, below);
     merak_svg_end(out);
     return merak_text_close(&writer, text_p, err);
+}
+
+double merak_svg_tick(double span, int n)
+{
+    double unit = pow(10.0, floor(log10(span / n)));
+    double ratio = span / n / unit;
+
+    return unit * (ratio <= 1 ? 1 : ratio <= 2 ? 2 : ratio <= 5 ? 5 : 10);
 }

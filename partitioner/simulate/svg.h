@@ -17,5 +17,8 @@ void merak_svg_text(FILE *out, const char *text);
 /* anchor is start, middle or end. */
 void merak_svg_label(FILE *out, double x, double y, const char *anchor,
                      const char *text);
+/* A round number, 1, 2 or 5 times a power of ten, that a span above 0 has at
+ * most n of: what is between an axis' labels. */
+double merak_svg_tick(double span, int n);
 
 #endif

@@ -12,7 +12,6 @@
 #include "base/text_writer.h"
 #include "partitioner/simulate/svg.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -90,16 +89,6 @@ static void put_bar(FILE *out, const struct merak_picture *p,
         put_number(out, bar->microbatch, x, w, y);
 }
 
-/* A round number of seconds between ticks: 1, 2 or 5 times a power of ten,
- * at most ten of them. */
-static double tick_seconds(double end_s)
-{
-    double unit = pow(10.0, floor(log10(end_s / 10.0)));
-    double ratio = end_s / 10.0 / unit;
-
-    return unit * (ratio <= 1 ? 1 : ratio <= 2 ? 2 : ratio <= 5 ? 5 : 10);
-}
-
 static void put_line(FILE *out, double x1, double y1, double x2, double y2,
                      const char *stroke)
 {
@@ -111,7 +100,7 @@ static void put_line(FILE *out, double x1, double y1, double x2, double y2,
 
 static void put_axis(FILE *out, const struct merak_picture *p)
 {
-    double y = TOP + ROW * p->n_rows, step = tick_seconds(p->end_s);
+    double y = TOP + ROW * p->n_rows, step = merak_svg_tick(p->end_s, 10);
     char label[32];
 
     for (int i = 0; i * step <= p->end_s; i++) {

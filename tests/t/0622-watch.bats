@@ -103,7 +103,7 @@ teardown()
     cat more >>stopped/metrics.jsonl
     merak report stopped -o page.html
     python3 - <<'PY'
-import html.parser
+import html.parser, re
 page = open("page.html").read()
 class Parser(html.parser.HTMLParser):
     stack, tags = [], {}
@@ -123,6 +123,13 @@ assert "rank 3 on n2 gave no answer" in page
 assert "steps were repeated" in page
 assert page.count("started at step") == 2
 assert "http" not in page
+# labels are round numbers; values that stand alone are dots
+for svg in re.findall("<svg.*?</svg>", page, re.S)[:4]:
+    at = [float(v) for v in re.findall('"end">([^<]*)<', svg)]
+    ticks = {"%.2e" % (b - a) for a, b in zip(at, at[1:])}
+    assert 1 < len(at) < 8, at
+    assert len(ticks) == 1 and ticks.pop()[:4] in "1.00 2.00 5.00", at
+    assert '"middle">2<' in svg and "<circle" in svg
 PY
     merak report 'runs/<1>' --out - | grep -q 'runs/&lt;1&gt;'
     refuse merak report stopped
