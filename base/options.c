@@ -213,6 +213,11 @@ static enum merak_status store(const struct merak_option *row, const char *text,
     switch (row->kind) {
     case MERAK_OPTION_TEXT:
     case MERAK_OPTION_FILE:
+        if (*text == '\0' && !row->may_be_empty)
+            return merak_fail(err, MERAK_ERR_CONFIG,
+                              "--%s: its value is empty, as of a variable that "
+                              "is not set: give one, or leave the option out",
+                              row->name);
         *(const char **)field = text;
         return MERAK_OK;
     case MERAK_OPTION_NAME:

@@ -50,6 +50,8 @@ struct merak_option {
     double least;      /* bounds of numbers; reals with least 0 have to be */
     double most;       /* positive if `positive`; most 0: that of the type */
     bool positive;
+    /* TEXT: "" is a value. */
+    bool may_be_empty;
     double unit;     /* REAL: stored times this; 0: 1 */
     size_t given;    /* offset of a bool in the target, set if the option is
                         given; 0: none */

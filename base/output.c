@@ -39,6 +39,23 @@ enum merak_status merak_output_check(const char *option, const char *path,
                       option, path, folder);
 }
 
+enum merak_status merak_outputs_check(const struct merak_output_place *out,
+                                      size_t n, struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+
+    for (size_t i = 0; i < n && rc == MERAK_OK; i++) {
+        rc = merak_output_check(out[i].option, out[i].path, err);
+        for (size_t j = 0; j < i && rc == MERAK_OK && out[i].path != NULL; j++)
+            if (out[j].path != NULL && strcmp(out[i].path, out[j].path) == 0)
+                rc = merak_fail(err, MERAK_ERR_CONFIG,
+                                "%s and %s are both to be written to %.150s: "
+                                "give each a place of its own",
+                                out[j].option, out[i].option, out[i].path);
+    }
+    return rc;
+}
+
 enum merak_status merak_output_folder_check(const char *option,
                                             const char *path,
                                             struct merak_error *err)

@@ -23,6 +23,16 @@
 enum merak_status merak_output_check(const char *option, const char *path,
                                      struct merak_error *err) MERAK_CHECKED;
 /*
+ * Several, each with a place of its own: MERAK_ERR_CONFIG if two are to be
+ * written to one.
+ */
+struct merak_output_place {
+    const char *option, *path;
+};
+enum merak_status merak_outputs_check(const struct merak_output_place *out,
+                                      size_t n,
+                                      struct merak_error *err) MERAK_CHECKED;
+/*
  * A directory that may be made, with those above it; path may be NULL.
  *
  * MERAK_ERR_CONFIG if a file is in the way, MERAK_ERR_NOSPACE if nothing can be

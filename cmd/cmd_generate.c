@@ -36,7 +36,7 @@ struct job {
 static const struct merak_option rows[] = {
     MERAK_LM_ROWS(struct job),
     {"prompt", MERAK_OPTION_TEXT, offsetof(struct job, prompt),
-     .about = "the text to continue", .arg = "TEXT"},
+     .about = "the text to continue", .arg = "TEXT", .may_be_empty = true},
     {"prompt-file", MERAK_OPTION_TEXT, offsetof(struct job, prompt_file),
      .about = "the same from a file; - is standard input", .arg = "FILE"},
     {"ids", MERAK_OPTION_YES, offsetof(struct job, ids),

@@ -153,9 +153,11 @@ static int find_plugin(struct sandbox *sb)
              MERAK_SPANKDIR);
     if (access(sb->plugin_file, R_OK) == 0)
         return 0;
-    fputs("merak sandbox: no spank_merak.so found, going without "
-          "--merak-* options\n",
-          stderr);
+    fprintf(stderr,
+            "merak sandbox: no spank_merak.so in %s, where it is installed; "
+            "going without --merak-* options (--plugin FILE names another "
+            "place)\n",
+            MERAK_SPANKDIR);
     sb->plugin_file[0] = '\0';
     return 0;
 }

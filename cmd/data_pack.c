@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/options.h"
 #include "base/output.h"
+#include "base/size.h"
 #include "runtime/boot/boot.h"
 
 #include <limits.h>
@@ -239,7 +240,7 @@ static enum merak_status pack_files(struct merak_pack_job *job, int n,
         return rc;
     if (merak_pack_totals(job->pack).tokens == 0)
         return merak_fail(err, MERAK_ERR_MISMATCH,
-                          "no text in the %d files given", n);
+                          "no text in the %d file%s given", n, merak_plural(n));
     return merak_pack_of_output(merak_pack_commit(job->pack, err), err);
 }
 
@@ -257,9 +258,10 @@ static void print_totals(const struct merak_pack_job *job)
 {
     struct merak_pack_totals t = merak_pack_totals(job->pack);
 
-    printf("%s.bin: %llu %s tokens of %llu documents, vocabulary %zu (%s)\n",
+    printf("%s.bin: %llu %s token%s of %llu document%s, vocabulary %zu (%s)\n",
            job->out, (unsigned long long)t.tokens,
-           merak_token_type_name(t.type), (unsigned long long)t.documents,
+           merak_token_type_name(t.type), merak_plural((long)t.tokens),
+           (unsigned long long)t.documents, merak_plural((long)t.documents),
            merak_tokenizer_vocab(job->tok), job->tokenizer);
     if (job->holds > MERAK_PACK_TEXTS)
         printf("%s.mask: %llu of them are in answers%s%s%s%s\n", job->out,
@@ -271,14 +273,15 @@ static void print_totals(const struct merak_pack_job *job)
                job->chat != NULL ? merak_chat_name(job->chat) : "",
                job->chat != NULL && has_date(job) ? ", with the date" : "");
     if (left_out(job) > 0)
-        printf("%llu bytes left out: %s has no token for them\n",
-               (unsigned long long)left_out(job), job->tokenizer);
+        printf("%llu byte%s left out: %s has no token for them\n",
+               (unsigned long long)left_out(job),
+               merak_plural((long)left_out(job)), job->tokenizer);
     if (job->bad.n > 0)
-        printf("%llu bad lines left out, the first: %s\n", job->bad.n,
-               job->bad.first);
+        printf("%llu bad line%s left out, the first: %s\n", job->bad.n,
+               merak_plural((long)job->bad.n), job->bad.first);
     if (job->empty > 0)
-        printf("%llu empty documents left out\n",
-               (unsigned long long)job->empty);
+        printf("%llu empty document%s left out\n",
+               (unsigned long long)job->empty, merak_plural((long)job->empty));
 }
 
 /* The same counts, all of them. */

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/hub.h"
+#include "base/size.h"
 #include "io/tokens/parts.h"
 
 #include <limits.h>
@@ -202,7 +203,7 @@ static enum merak_status join(struct merak_pack_job *job,
     }
     if (rc == MERAK_OK && merak_pack_totals(job->pack).tokens == 0)
         rc = merak_fail(err, MERAK_ERR_MISMATCH,
-                        "no text in the %d files given", n);
+                        "no text in the %d file%s given", n, merak_plural(n));
     if (rc == MERAK_OK)
         rc = merak_pack_of_output(merak_pack_commit(job->pack, err), err);
     return rc == MERAK_OK

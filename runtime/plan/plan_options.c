@@ -203,6 +203,7 @@ static const struct merak_option rows[] = {
     {"price", MERAK_OPTION_REAL, AT(run.price), .positive = true,
      .about = "of a rank's device an hour: the run's cost, too"},
     {"sbatch", MERAK_OPTION_TEXT, AT(run.sbatch), .arg = "ARGS",
+     .may_be_empty = true,
      .about = "of --nodes 4,8,..: when Slurm would start them, by sbatch ARGS"},
     {"expert-load", MERAK_OPTION_REAL, AT(expert_load), .positive = true,
      .about = "also the step if the fullest rank has so many times its rows"},

@@ -564,12 +564,11 @@ static enum merak_status plan_given(const struct plan_options *opt,
 static enum merak_status run(const struct plan_options *opt,
                              struct merak_error *err)
 {
-    enum merak_status rc = merak_output_check("--json", opt->json, err);
+    const struct merak_output_place out[] = {
+        {"--json", opt->json}, {"--svg", opt->svg}, {"--html", opt->html}};
+    enum merak_status rc =
+        merak_outputs_check(out, sizeof(out) / sizeof(out[0]), err);
 
-    if (rc == MERAK_OK)
-        rc = merak_output_check("--svg", opt->svg, err);
-    if (rc == MERAK_OK)
-        rc = merak_output_check("--html", opt->html, err);
     if (rc != MERAK_OK)
         return rc;
     if (opt->print_device)

@@ -9,6 +9,7 @@
 #include "partitioner/graph/letters.h"
 
 #include <string.h>
+#include <sys/stat.h>
 
 static bool reads(const struct merak_node *node, int input)
 {
@@ -116,8 +117,10 @@ static enum merak_status open_arrays(struct merak_trainer *t,
 bool merak_data_is_arrays(const char *files)
 {
     size_t n = files == NULL ? 0 : strlen(files);
+    struct stat st;
 
-    return n > 5 && strcmp(files + n - 5, ".json") == 0;
+    return n > 5 && strcmp(files + n - 5, ".json") == 0 &&
+           !(stat(files, &st) == 0 && S_ISDIR(st.st_mode));
 }
 
 enum merak_status merak_trainer_open_data(struct merak_trainer *t,

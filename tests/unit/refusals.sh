@@ -152,6 +152,16 @@ if [ -n "$run" ]; then
         generate --ckpt run --max-new-tokens 4
 fi
 
+# values of variables that are not set, files where a folder is and in one place
+says 66 "--ckpt: its value is empty, as of a variable that is not set: give" \
+    $train --ckpt ""
+says 66 "--out: its value is empty" data pack --tokenizer byte --out "" text
+mkdir d.json
+says 67 "d.json is a directory, not a file" \
+    train --model small.json --data d.json
+says 66 "--json and --html are both to be written to p.html: give each a place" \
+    plan --model small.json --json p.html --html p.html
+
 # words
 says 66 '"--learning-rate" (did you mean --lr?)' $train --learning-rate 1
 says 66 '"--batch_size=4" (did you mean --global-batch?)' $train --batch_size=4

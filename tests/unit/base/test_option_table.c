@@ -92,6 +92,7 @@ static const struct {
     {{"--=1"}, "unknown option"},
     {{"loose"}, "unknown option \"loose\""},
     {{"--text"}, "--text needs a value"},
+    {{"--text", ""}, "--text: its value is empty, as of a variable that is not"},
     {{"--name", ""}, "a short name"},
     {{"--name", "a-name-that-is-longer-than-31-characters"}, "a short name"},
     {{"--degree", "0"}, "an integer 1..65535 or auto, got \"0\""},
