@@ -40,6 +40,8 @@ struct jinja_value merak_jinja_path(struct jinja_run *r, struct jinja_value v,
  * with the arguments after it. */
 static struct jinja_args behind(const struct jinja_args *args, size_t n)
 {
+    if (args->n == 0)
+        return *args; /* of no array: not even 0 may be added to NULL */
     n = n < args->n ? n : args->n;
     return (struct jinja_args){args->value + n, args->name + n, args->n - n};
 }

@@ -181,6 +181,23 @@ static void the_date_is_the_one_given(void **state)
     merak_jinja_output_fini(&out);
 }
 
+/* Without arguments there is no array of them. */
+static void a_map_needs_a_name(void **state)
+{
+    static const char *const template[] = {"{{ 'ab' | map | length }}",
+                                           "{{ 'ab' | map() | list }}"};
+    const struct merak_jinja_input in = {.n_messages = 0};
+    struct merak_jinja_output out = {.n = 0};
+    struct merak_error err = {.text = ""};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(template) / sizeof(*template); i++) {
+        assert_int_not_equal(run(template[i], &in, &out, &err), MERAK_OK);
+        assert_non_null(strstr(err.text, "map"));
+        merak_jinja_output_fini(&out);
+    }
+}
+
 /* n.a and n.b, nested so many times. */
 #define NESTED(a, b, times)                                       \
     "{% set n = namespace(a=[], b=[]) %}{% for i in range(" times \
@@ -296,6 +313,7 @@ int main(void)
         cmocka_unit_test(marks_follow_a_text),
         cmocka_unit_test(what_is_generated_is_marked),
         cmocka_unit_test(the_date_is_the_one_given),
+        cmocka_unit_test(a_map_needs_a_name),
         cmocka_unit_test(hostile_templates_end),
     };
 
