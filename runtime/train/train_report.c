@@ -63,7 +63,9 @@ void merak_resident_bytes(size_t *now_p, size_t *peak_p)
         getrusage(RUSAGE_SELF, &used) == 0 ? (size_t)used.ru_maxrss * 1024 : 0;
 }
 
-static const char *human_count(double n, char *buf, size_t size)
+/* `gap` is before the unit. */
+static const char *human_count(double n, const char *gap, char *buf,
+                               size_t size)
 {
     static const char unit[] = " kMGT";
     int u = 0;
@@ -72,7 +74,7 @@ static const char *human_count(double n, char *buf, size_t size)
         n /= 1000;
         u++;
     }
-    snprintf(buf, size, u == 0 ? "%.0f" : "%.4g%c", n, unit[u]);
+    snprintf(buf, size, u == 0 ? "%.0f%s" : "%.4g%s%c", n, gap, unit[u]);
     return buf;
 }
 
@@ -85,7 +87,7 @@ static void report_stages(const struct merak_trainer *t)
     for (int s = 0; t->stages->n > 1 && s < t->stages->n; s++) {
         char params[16], name[24];
 
-        human_count((double)t->stages->params[s], params, sizeof(params));
+        human_count((double)t->stages->params[s], "", params, sizeof(params));
         if (s < t->stages->n - t->sharded->n_shared)
             snprintf(name, sizeof(name), "stage %d", s);
         else
@@ -194,7 +196,7 @@ static const char *frozen_text(const struct merak_trainer *t, char *text,
     text[0] = '\0';
     if (n > 0)
         snprintf(text, bytes, ", %s frozen",
-                 human_count(n, count, sizeof(count)));
+                 human_count(n, "", count, sizeof(count)));
     return text;
 }
 
@@ -236,11 +238,11 @@ void merak_report_plan(const struct merak_trainer *t)
     if (t->data != NULL)
         snprintf(tokens, sizeof(tokens), "%" PRIu64 " tokens, ",
                  merak_data_tokens(t->data));
-    human_count((double)n, params, sizeof(params));
+    human_count((double)n, "", params, sizeof(params));
     human_count(merak_graph_flops(t->sharded->graph) *
                     (double)t->plan.microbatches *
                     merak_plan_mesh(&t->plan, 0).dp,
-                flops, sizeof(flops));
+                " ", flops, sizeof(flops));
     merak_info("train", "%s parameters%s, %sFLOP a step, %s, backend %s",
                params, frozen_text(t, frozen, sizeof(frozen)), flops,
                merak_plan_dtype_text(&t->plan), t->opt.backend);
