@@ -448,10 +448,10 @@ CPU_KERNEL(concat_shared)
     return MERAK_OK;
 }
 
-/* Sums over heads of their first n channels of N. */
+/* Sums over heads of their first n channels, and copies of the others. */
 struct head_sums {
     const void *dy;
-    void *sum;
+    void *sum, *dx;
     size_t tokens, heads, n, N, grain;
     bool bf16;
 };
@@ -460,6 +460,8 @@ static void sum_heads(void *arg, size_t item, int thread)
 {
     const struct head_sums *s = arg;
     size_t end = cpu_range_end(item, s->grain, s->tokens);
+    size_t elem = s->bf16 ? sizeof(uint16_t) : sizeof(float);
+    size_t rest = (s->N - s->n) * elem;
 
     (void)thread;
     for (size_t t = item * s->grain; t < end; t++) {
@@ -471,6 +473,9 @@ static void sum_heads(void *arg, size_t item, int thread)
                                s->bf16);
             vstore_n(s->sum, t * s->n + c, s->n - c, sum, s->bf16);
         }
+        for (size_t i = t * s->heads; i < (t + 1) * s->heads; i++)
+            memcpy((char *)s->dx + i * rest,
+                   (const char *)s->dy + (i * s->N + s->n) * elem, rest);
     }
 }
 
@@ -480,6 +485,7 @@ CPU_KERNEL(concat_shared_dx)
     const struct merak_operand *out = merak_call_out(call, 0);
     struct head_sums s = {.dy = dy->data,
                           .sum = out->data,
+                          .dx = merak_call_out(call, 1)->data,
                           .tokens = merak_local_span(dy, 0, 2),
                           .heads = dy->local.dim[2],
                           .n = merak_local_last(out),
@@ -489,7 +495,7 @@ CPU_KERNEL(concat_shared_dx)
 
     if (rc != MERAK_OK)
         return rc;
-    s.grain = tokens_at_once(s.heads * s.n * sizeof(float));
+    s.grain = tokens_at_once(s.heads * s.N * sizeof(float));
     merak_pool_run(sum_heads, &s, cpu_range_count(s.tokens, s.grain));
     return MERAK_OK;
 }

@@ -416,12 +416,21 @@ CUDA_KERNEL(concat_shared_dx)
         using T = decltype(type);
         const struct merak_operand *dy = &call->operand[0];
         const struct merak_operand *out = merak_call_out(call, 0);
+        const struct merak_operand *dx = merak_call_out(call, 1);
+        const T *from = static_cast<const T *>(dy->data);
+        size_t n = merak_local_last(out), N = merak_local_last(dy);
+        size_t rows = merak_local_span(dy, 0, 3);
+        enum merak_status rc =
+            launch(merak_cuda_context_of(call),
+                   map_launch("concat_shared_dx", merak_local_count(out)), err,
+                   sum_shared<T>, from, static_cast<T *>(out->data),
+                   merak_local_span(dy, 0, 2), dy->local.dim[2], n, N);
 
+        if (rc != MERAK_OK)
+            return rc;
         return launch(merak_cuda_context_of(call),
-                      map_launch("concat_shared_dx", merak_local_count(out)),
-                      err, sum_shared<T>, static_cast<const T *>(dy->data),
-                      static_cast<T *>(out->data), merak_local_span(dy, 0, 2),
-                      dy->local.dim[2], merak_local_last(out),
-                      merak_local_last(dy));
+                      map_launch("concat_shared_dx", merak_local_count(dx)),
+                      err, copy_channels<T>, from + n,
+                      static_cast<T *>(dx->data), rows, N - n, N, N - n);
     });
 }

@@ -218,7 +218,8 @@ REF_KERNEL(concat_shared_dx)
 {
     const struct merak_operand *dy = &call->operand[0];
     const struct merak_operand *ds = merak_call_out(call, 0);
-    size_t G = merak_local_last(ds), N = merak_local_last(dy);
+    const struct merak_operand *dx = merak_call_out(call, 1);
+    size_t G = merak_local_last(ds), R = merak_local_last(dx), N = G + R;
     size_t H = dy->local.dim[2];
 
     (void)err;
@@ -229,5 +230,7 @@ REF_KERNEL(concat_shared_dx)
             sum += ref_load(dy, (i / G * H + h) * N + i % G);
         ref_store(ds, i, sum);
     }
+    for (size_t i = 0; i < merak_local_count(dx); i++)
+        ref_store(dx, i, ref_load(dy, i / R * N + G + i % R));
     return MERAK_OK;
 }

@@ -38,8 +38,8 @@
  *                   rotation (the gradient); i[1], f[1..4]: kind, factor,
  *                   low, high and amplitude of struct merak_rope_scaling,
  *                   list: by; i[3] = channels that are rotated, 0: D
- *     attention     q c[B,T,G,R,D], k c[B,T,G,D], v c[B,T,G,D]
- *                   -> o c[B,T,G,R,D], lse f32[B,T,G,R]; T of k, D whole;
+ *     attention     q c[B,T,G,R,D], k c[B,T,G,D], v c[B,T,G,E]
+ *                   -> o c[B,T,G,R,E], lse f32[B,T,G,R]; T of k, D, E whole;
  *                   f[0] = p of dropout of probabilities, i[0] = its stream,
  *                   as for dropout; i[1] = the most keys a query attends to,
  *                   up to its own position, 0: all; i[3] = the same as the
@@ -141,14 +141,17 @@
  *                   derivatives by nll; f[0] = beta of DPO.  reward has f[0]
  *                   times either sum where its answer begins, elsewhere 0
  *     dice_sums     logits c[B,..,V], targets i32[B,..] -> f64[B,V,3]: sums of
- *                   p t, p and t over points that have a target
- * (kernels/dice.h) dice_loss     sums f64[B,V,3] -> e f32[B,V] point_loss    x
- * c[..], t f32[..] -> e f32[..]; i[1] = enum merak_point_loss losses        n
- * times f64[] -> f64[n]; list: weights mean_loss     nll f32[B,T] -> loss f64[]
- * ; f[0] = 1/(B T) of the whole micro-batch; b, t summed; fixed order.  Of
- * pairs: loss, reward, pairs -> f64[4], enum merak_loss_part backward (B:
- * activations; W: parameters, f32, accumulated over micro-batches;
- * `call->accumulate` means += ; they may be kept in bf16: kernels/narrow.c)
+ *                   p t, p and t over points that have a target (kernels/dice.h)
+ *     dice_loss     sums f64[B,V,3] -> e f32[B,V]
+ *     point_loss    x c[..], t f32[..] -> e f32[..]; i[1] = enum
+ *                   merak_point_loss
+ *     losses        n times f64[] -> f64[n]; list: weights
+ *     mean_loss     nll f32[B,T] -> loss f64[] ; f[0] = 1/(B T) of the whole
+ *                   micro-batch; b, t summed; fixed order.  Of pairs: loss,
+ *                   reward, pairs -> f64[4], enum merak_loss_part
+ *   backward (B: activations; W: parameters, f32, accumulated over
+ *   micro-batches; `call->accumulate` means += ; they may be kept in bf16:
+ *   kernels/narrow.c)
  *     embedding_dw  W  tokens, dy -> dtable f32[V,C]; i[0] = V; v parallel;
  *                   b t summed; i[1], f[0] as embedding's i[0], f[0]
  *     add_position_dw W  dy, (starts) -> dtable f32[P,C]; i[0] = P
@@ -175,18 +178,22 @@
  *                   are channel_sums of dy and x
  *     channel_norm_dw  W  sums, dsums -> dgamma, dbeta; as forward, i[3] =
  *                   points of a sample; B summed
- *     batch_stats   W  sums -> mean f32[C], variance f32[C]; as
- * channel_norm_dw; means over groups, of variances without bias concat_dx     B
- * dy -> dx; i[0] = its first channel, i[1] = channels concat_shared_dx  B  dy
- * -> dshared; i[0] = 0, i[1] = channels; H summed tanh_dx       B  dy, y -> dx
+ *     batch_stats   W  sums -> mean f32[C], variance f32[C]; as channel_norm_dw;
+ *                   means over groups, of variances without bias
+ *     concat_dx     B  dy -> dx; i[0] = its first channel, i[1] = channels
+ *     concat_shared_dx  B  dy -> dshared, dx; i[0] = channels of dshared, for
+ *                   which H is summed
+ *     tanh_dx       B  dy, y -> dx
  *     log1p_dx      B  dy, x -> dx
  *     gelu_dx       B  dy, x -> dx
  *     narrow        B  dy f32[..], x c[..] -> dx c[..]: dy, in the type of x
  *     swiglu_dx     B  dy, gate, up -> dgate, dup; as forward
- *     topk_take     B  dy c[lead..,C], at -> dv c[lead..,K]: what places at
- * have; as topk_pack softcap_dx    B  dy, y -> dx; f[0] as forward route_dx B
- * dw, z, ids -> dz; as forward balance_dx    B  z, load -> dz c[B,T,E], times
- * step.token_share; as route_load, coefficients divided by the number of layers
+ *     topk_take     B  dy c[lead..,C], at -> dv c[lead..,K]: what places at have;
+ *                   as topk_pack
+ *     softcap_dx    B  dy, y -> dx; f[0] as forward
+ *     route_dx      B  dw, z, ids -> dz; as forward
+ *     balance_dx    B  z, load -> dz c[B,T,E], times step.token_share; as
+ *                   route_load, coefficients divided by the number of layers
  *     balance_count W  load -> dbias f32[E]: rows less their mean, both times
  *                   what makes them whole; i[0] = E, i[1] = T, i[2] = K
  *     experts_dx    B  dy, w, ids, gate, up, down, pool -> dx, dw, dpool

@@ -191,33 +191,26 @@ static void concat_signature(const struct merak_infer *inf,
 #define CONCAT_DX "dy=c:*O > dx=c:*G"
 MERAK_DIMS_SIGNATURE(concat_dx, CONCAT_DX)
 
-/* An output of the i[1] channels from i[0] on. */
-static enum merak_status some_channels(const char *op, const char *pattern,
-                                       struct merak_infer *inf,
-                                       struct merak_error *err)
+static enum merak_status concat_dx_infer(struct merak_infer *inf,
+                                         struct merak_error *err)
 {
     int64_t from = inf->attrs->i[0], n = inf->attrs->i[1];
     const struct merak_shape *dy = &inf->shape[0];
     char text[MERAK_SHAPE_TEXT];
     struct merak_dims dims;
-    enum merak_status rc = merak_dims_parse(&dims, op, pattern, inf, err);
+    enum merak_status rc =
+        merak_dims_parse(&dims, "concat_dx", CONCAT_DX, inf, err);
 
     if (rc != MERAK_OK)
         return rc;
     if (from < 0 || n < 1 || n > (int64_t)dy->dim[dy->ndim - 1] - from)
         return merak_fail(err, MERAK_ERR_PARAM,
-                          "%s: %lld channels from %lld on, expected some of "
-                          "dy's, which is %s",
-                          op, (long long)n, (long long)from,
+                          "concat_dx: %lld channels from %lld on, expected "
+                          "some of dy's, which is %s",
+                          (long long)n, (long long)from,
                           merak_shape_print(dy, text));
     dims.extent['G'] = (size_t)n;
     return merak_dims_solve(&dims, inf, err);
-}
-
-static enum merak_status concat_dx_infer(struct merak_infer *inf,
-                                         struct merak_error *err)
-{
-    return some_channels("concat_dx", CONCAT_DX, inf, err);
 }
 
 MERAK_COST(concat, 0)
@@ -242,7 +235,9 @@ static enum merak_status concat_grad(struct merak_grad *g,
 }
 
 #define CONCAT_SHARED "shared=c:btG x=c:bthR > y=c:bthO"
-#define CONCAT_SHARED_DX "dy=c:bthO > dshared=c:btG"
+/* Ranks have in it the heads that they have in the forward op, whose index has
+ * the same name. */
+#define CONCAT_SHARED_DX "dy=c:bthO > dshared=c:btG dx=c:bthR"
 MERAK_DIMS_SIGNATURE(concat_shared, CONCAT_SHARED)
 MERAK_DIMS_SIGNATURE(concat_shared_dx, CONCAT_SHARED_DX)
 
@@ -261,7 +256,23 @@ static enum merak_status concat_shared_infer(struct merak_infer *inf,
 static enum merak_status concat_shared_dx_infer(struct merak_infer *inf,
                                                 struct merak_error *err)
 {
-    return some_channels("concat_shared_dx", CONCAT_SHARED_DX, inf, err);
+    const struct merak_shape *dy = &inf->shape[0];
+    int64_t n = inf->attrs->i[0];
+    char text[MERAK_SHAPE_TEXT];
+    struct merak_dims dims;
+    enum merak_status rc =
+        merak_dims_parse(&dims, "concat_shared_dx", CONCAT_SHARED_DX, inf, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    if (dy->ndim != 4 || n < 1 || n >= (int64_t)dy->dim[3])
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "concat_shared_dx: %lld channels that heads share, "
+                          "expected fewer than dy has, which is %s",
+                          (long long)n, merak_shape_print(dy, text));
+    dims.extent['G'] = (size_t)n;
+    dims.extent['R'] = dy->dim[3] - (size_t)n;
+    return merak_dims_solve(&dims, inf, err);
 }
 
 MERAK_COST(concat_shared, 0)
@@ -271,18 +282,20 @@ static enum merak_status concat_shared_grad(struct merak_grad *g,
                                             const struct merak_node *node,
                                             struct merak_error *err)
 {
-    struct merak_value *dy = merak_grad_out(g, node, 0);
-    const struct merak_shape *shared =
-        merak_value_shape(merak_node_in(node, 0));
-    const struct merak_shape *x = merak_value_shape(merak_node_in(node, 1));
-    struct merak_attrs attrs = {.i = {0, (int64_t)shared->dim[2]}};
-    enum merak_status rc =
-        merak_grad_unary(g, node, 0, "concat_shared_dx", &attrs, 1, &dy, err);
+    struct merak_value *dy = merak_grad_out(g, node, 0), *out[2];
+    struct merak_value *shared = merak_node_in(node, 0);
+    struct merak_value *x = merak_node_in(node, 1);
+    const struct merak_attrs attrs = {
+        .i = {(int64_t)merak_value_shape(shared)->dim[2]}};
+    enum merak_status rc;
 
-    attrs = (struct merak_attrs){.i = {attrs.i[1], (int64_t)x->dim[3]}};
+    if (!merak_grad_wanted(g, shared) && !merak_grad_wanted(g, x))
+        return MERAK_OK;
+    rc = merak_grad_node(g, node, MERAK_PHASE_B, "concat_shared_dx", &attrs, 1,
+                         &dy, out, err);
     if (rc == MERAK_OK)
-        rc = merak_grad_unary(g, node, 1, "concat_dx", &attrs, 1, &dy, err);
-    return rc;
+        rc = merak_grad_add(g, shared, out[0], err);
+    return rc != MERAK_OK ? rc : merak_grad_add(g, x, out[1], err);
 }
 
 static const struct merak_number norm_numbers[] = {
@@ -306,6 +319,6 @@ const struct merak_op merak_ops_channels[] = {
     MERAK_OP(concat_dx, 1, 1, 1, NULL),
     MERAK_OP_WITH(concat_shared, 2, 2, 1, concat_shared_grad,
                   .step_use = MERAK_STEP_NONE, .numbers = merak_no_numbers),
-    MERAK_OP(concat_shared_dx, 1, 1, 1, NULL),
+    MERAK_OP(concat_shared_dx, 1, 1, 2, NULL),
     {.name = NULL},
 };

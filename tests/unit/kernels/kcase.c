@@ -289,7 +289,7 @@ static void grad_attrs(struct kc *c, const struct kc *forward)
                 ? (int64_t)merak_local_last(&forward->call.operand[0])
                 : 0;
     if (strcmp(c->op, "concat_shared_dx") == 0)
-        c->attrs.i[1] = (int64_t)merak_local_last(&forward->call.operand[0]);
+        c->attrs.i[0] = (int64_t)merak_local_last(&forward->call.operand[0]);
     if (strcmp(c->op, "rope") == 0)
         c->attrs.i[0] = 1;
     if (strcmp(c->op, "experts_dw") == 0)

@@ -546,7 +546,7 @@ const struct kc_grad kc_grads[] = {
     GRAD("mean_dx", "mean", 1, 1, KC_DY, KC_D(0)),
     {"concat_dx", "concat", 1, 1, {KC_DY, KC_D(0)}, false, 2, NULL},
     {"concat_dx", "concat", 1, 1, {KC_DY, KC_D(1)}, false, 3, NULL},
-    GRAD("concat_shared_dx", "concat_shared", 1, 1, KC_DY, KC_D(0)),
+    GRAD("concat_shared_dx", "concat_shared", 1, 2, KC_DY, KC_D(0), KC_D(1)),
     GRAD("topk_unpack", "topk_pack", 2, 1, KC_DY, 2, KC_D(0)),
     GRAD("topk_take", "topk_unpack", 2, 1, KC_DY, 1, KC_D(0)),
     GRAD("relu_dx", "relu", 2, 1, KC_DY, 0, KC_D(0)),

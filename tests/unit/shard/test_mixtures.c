@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_mixtures.c - published mixtures of experts: how many parameters they
- * have and use for a token, and what a token costs
+ * have and use for a token, what a token costs, and how heads are cut that are
+ * made of one vector
  */
 #include "config.h"
 
 #include "unit/config_files.h"
+#include "unit/shard/shard_models.h"
 
 #include "io/hf_config.h"
 #include "partitioner/graph/graph.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define COUNT(a) (sizeof(a) / sizeof(*(a)))
@@ -125,10 +128,63 @@ static void published_mixtures_have_their_parameters(void **state)
     }
 }
 
+/* Layouts of values, over eight tensor ranks: S2 is cut by heads, P still to be
+ * summed.  Only what heads are made of, with fewer channels, is exchanged. */
+static void heads_of_latent_attention_are_cut(void **state)
+{
+    static const struct {
+        const char *op;
+        int input, output; /* either; -1: the other */
+        const char *layout;
+    } rows[] = {
+        {"attention", 0, -1, "S2"},        {"attention", 1, -1, "S2"},
+        {"attention", 2, -1, "S2"},        {"concat_shared", 1, -1, "S2"},
+        {"concat_shared_dx", 0, -1, "S2"}, {"concat_shared_dx", -1, 0, "P"},
+        {"concat_shared_dx", -1, 1, "S2"},
+    };
+    static const struct {
+        const char *param, *layout;
+    } weights[] = {{"q_b_proj", "S0"},
+                   {"k_b_proj", "S0"},
+                   {"v_b_proj", "S0"},
+                   {"o_proj", "S1"},
+                   {"q_a_layernorm", "R"}};
+    const struct merak_shard_options opt = {.tp = 8};
+    const struct merak_model_options model = {
+        .micro_batch = 1, .seq = 4096, .dtype = MERAK_BF16};
+    struct merak_hf_config c = config_of("{\"model_type\": \"deepseek_v3\", "
+                                         "\"num_hidden_layers\": 1}");
+    struct merak_sharded *s;
+    struct merak_graph *graph;
+    struct merak_model *m = described(&c, &model, &graph);
+    char text[32], name[80];
+
+    (void)state;
+    s = spec_shard(graph, &opt);
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        const struct merak_node *node = spec_node(s->graph, rows[i].op, 0);
+        const struct merak_value *v = rows[i].input >= 0
+                                          ? node->in[rows[i].input]
+                                          : node->out[rows[i].output];
+
+        assert_string_equal(spec_layout(s, v->id, text), rows[i].layout);
+    }
+    for (size_t i = 0; i < COUNT(weights); i++) {
+        snprintf(name, sizeof(name), "model.layers.0.self_attn.%s.weight",
+                 weights[i].param);
+        assert_string_equal(
+            spec_layout(s, spec_param(s->graph, name)->id, text),
+            weights[i].layout);
+    }
+    merak_sharded_destroy(s);
+    merak_model_destroy(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(published_mixtures_have_their_parameters),
+        cmocka_unit_test(heads_of_latent_attention_are_cut),
     };
 
     return cmocka_run_group_tests_name("mixtures", tests, NULL, NULL);
