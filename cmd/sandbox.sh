@@ -3,8 +3,7 @@
 # sandbox.sh - start and stop a private real Slurm on this machine
 #
 #   sandbox.sh start --dir DIR [--nodes N] [--cpus N] [--plugin FILE]
-#                    [--link-kbit N] [--islands LIST --ways LIST]
-#                    [--keeper stay|remove]
+#                    [--link-kbit N] [--keeper stay|remove]
 #   sandbox.sh stop --dir DIR [--keeper remove]
 #
 # `merak sandbox` is the front; this file owns DIR:
@@ -26,8 +25,7 @@
 # who ask, as a cluster's does, and is open.  What lies in DIR is trusted (links
 # are followed, processes signalled, the configuration used), so DIR must belong
 # to the caller, and nobody else may write there, nor replace it from above.
-# With --link-kbit or --islands nodes have networks of their own:
-# sandbox_net.sh.
+# With --link-kbit nodes have networks of their own: sandbox_net.sh.
 #
 # --keeper: descriptor 3 is a pipe whose other end the caller holds.  When the
 # caller is gone, however it went, the pipe ends and the sandbox stops itself.
@@ -40,8 +38,7 @@ PATH=$PATH:/usr/sbin:/sbin
 export PATH LC_ALL
 
 dir= nodes=4 cpus=8 plugin= keeper=
-link_kbit= islands= ways= node=
-apart= # nodes have networks of their own, as this option wants
+link_kbit= node=
 dir_mode=700
 [ "$EUID" -ne 0 ] || dir_mode=755
 start_seconds=180 # for all daemons; 3 s on an idle machine
@@ -165,16 +162,8 @@ choose_ports()
 
 write_topology()
 {
-    local half=$(((nodes + 1) / 2)) island i=0
+    local half=$(((nodes + 1) / 2))
 
-    if [ -n "$islands" ]; then
-        while read -r island; do
-            set -- $island
-            echo "SwitchName=leaf$((i += 1)) Nodes=$(IFS=, && echo "${*/#/n}")"
-        done <<<"${islands//;/$'\n'}"
-        echo "SwitchName=root Switches=leaf[1-$i]"
-        return
-    fi
     echo "SwitchName=leaf1 Nodes=n[1-$half]"
     if [ "$nodes" -gt "$half" ]; then
         echo "SwitchName=leaf2 Nodes=n[$((half + 1))-$nodes]"
@@ -186,19 +175,19 @@ write_topology()
 
 controller_address()
 {
-    [ -n "$apart" ] && printf %s "$net.254" || printf 127.0.0.1
+    [ -n "$link_kbit" ] && printf %s "$net.254" || printf 127.0.0.1
 }
 
 # Not to be reached from other machines.
 communication()
 {
-    [ -n "$apart" ] ||
+    [ -n "$link_kbit" ] ||
         echo CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
 }
 
 node_addresses() # this host's name
 {
-    if [ -n "$apart" ]; then
+    if [ -n "$link_kbit" ]; then
         printf 'NodeAddr=%s.[1-%d]' "$net" "$nodes"
     else
         printf 'NodeHostname=%s NodeAddr=127.0.0.1' "$1"
@@ -334,7 +323,7 @@ start_daemons()
     wait_for munge -n -S "$dir/munge/socket" || return 1
     launch slurmctld slurmctld -D -i
     for ((i = 1; i <= nodes; i++)); do
-        if [ -z "$apart" ]; then
+        if [ -z "$link_kbit" ]; then
             launch "n$i" slurmd -D -N "n$i"
         else
             launch_node "$i" || return 1
@@ -464,7 +453,7 @@ start()
 
     need_programs
     need_own_name
-    [ -z "$apart" ] || need_net_programs
+    [ -z "$link_kbit" ] || need_net_programs
     check_dir
     if [ ! -d "$dir" ]; then
         mkdir -p "$(dirname "$dir")" && mkdir -m "$dir_mode" "$dir" || exit 69
@@ -475,8 +464,7 @@ start()
         die "$dir holds a sandbox; \`merak sandbox stop --dir $dir\` ends it"
     fi
     export SLURM_CONF=$dir/slurm.conf
-    [ -z "$apart" ] || make_switch
-    [ -z "$islands" ] || make_islands
+    [ -z "$link_kbit" ] || make_switch
     for try in 1 2 3 4 5; do
         make_dirs || exit 69
         write_cgroup
@@ -575,9 +563,7 @@ while [ $# -gt 0 ]; do
     --cpus) cpus=$2 ;;
     --plugin) plugin=$2 ;;
     --keeper) keeper=$2 ;;
-    --link-kbit) link_kbit=$2 apart=--link-gbit ;;
-    --islands) islands=$2 apart=--links ;;
-    --ways) ways=$2 ;;
+    --link-kbit) link_kbit=$2 ;;
     --node) node=$2 ;;
     *) die "unknown option $1" ;;
     esac

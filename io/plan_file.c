@@ -14,7 +14,7 @@
  *               zero1, sp, dtype, scatter, cut, drop, branches, tp_batch,
  *               expert_room, ep_form, cp_form, cp_order, fetch, grad_sum,
  *               tp_axes, dp_in, zero_home, offload, split,
- *               tp_plan, lossy_hops}: struct merak_plan
+ *               tp_plan, loss_pieces, lossy_hops}: struct merak_plan
  *               as text; cp, ep and dp_in are present only if they are not 1,
  *               branches and those behind it if they are not the usual (older
  *               files have a flag for branches, gathered, which is still

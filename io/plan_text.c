@@ -170,6 +170,14 @@ static void describe_experts(const struct merak_plan *p, char *text,
                  p->expert_room > 0 ? p->expert_room : MERAK_EXPERT_ROOM);
 }
 
+/* ", logits in 8 pieces"; "" if they are whole. */
+static void describe_pieces(const struct merak_plan *p, char *text, size_t size)
+{
+    text[0] = '\0';
+    if (merak_plan_loss_pieces(p) > 1)
+        snprintf(text, size, ", logits in %d pieces", p->loss_pieces);
+}
+
 /* ", replicas summed over 8 at a time, then over 4"; "" if over all at once. */
 static void describe_sums(const struct merak_plan *p, char *text, size_t size)
 {
@@ -188,7 +196,7 @@ void merak_plan_describe(const struct merak_plan *p, char *text, size_t bytes)
         [MERAK_OFFLOAD_ALL] = (", optimizer state and dropped activations in "
                                "the host's memory")};
     char schedule[64], samples[128] = "", layers[88], sp[48] = "", drops[80];
-    char experts[80], shares[112], sums[80], grid[40] = "";
+    char pieces[40], experts[80], shares[112], sums[80], grid[40] = "";
     char factors[MERAK_FACTORS_TEXT], lossy[128] = ", ", styles[MERAK_TP_PLAN_TEXT + 16] = "";
     char order[MERAK_CHOICE_WORD + 8], recompute[MERAK_CHOICE_WORD];
     char word[MERAK_CHOICE_WORD], degrees[MERAK_DEGREES_TEXT];
@@ -198,6 +206,7 @@ void merak_plan_describe(const struct merak_plan *p, char *text, size_t bytes)
     describe_schedule(p, schedule, sizeof(schedule));
     describe_drops(p, drops, sizeof(drops));
     describe_experts(p, experts, sizeof(experts));
+    describe_pieces(p, pieces, sizeof(pieces));
     describe_shares(p, shares, sizeof(shares));
     describe_sums(p, sums, sizeof(sums));
     merak_lossy_describe(&p->lossy, p->pp, lossy + 2, sizeof(lossy) - 2);
@@ -222,7 +231,7 @@ void merak_plan_describe(const struct merak_plan *p, char *text, size_t bytes)
                  p->tp_batch_percent);
     snprintf(text, bytes,
              "%s; %s%d micro-batch%s of %zu%s; %s%s%s%s%s, "
-             "%s%s%s%s%s%s%s%s, recomputation %s%s%s",
+             "%s%s%s%s%s%s%s%s%s, recomputation %s%s%s",
              merak_plan_degrees_text(p, ", ", degrees), schedule, m,
              m == 1 ? "" : "es", p->micro_batch * (size_t)width,
              p->sub_pipeline ? " in halves that overlap each other's "
@@ -232,7 +241,8 @@ void merak_plan_describe(const struct merak_plan *p, char *text, size_t bytes)
              offloaded[p->offload], sums,
              p->stage != NULL ? "ranks by stage" : order,
              p->scatter > 0 ? ", stage boundaries scattered over tp" : "", grid,
-             sp, samples, styles, experts, lossy[2] != '\0' ? lossy : "",
+             sp, samples, styles, experts, pieces,
+             lossy[2] != '\0' ? lossy : "",
              merak_choice_word(&merak_choice[MERAK_CHOICE_RECOMPUTE],
                                (long)p->recompute, recompute),
              drops, merak_plan_branches_text(p));

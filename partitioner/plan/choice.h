@@ -46,6 +46,7 @@ enum merak_choice_id {
     MERAK_CHOICE_TP_PLAN,
     MERAK_CHOICE_EXPERT_ROOM,
     MERAK_CHOICE_EP_FORM,
+    MERAK_CHOICE_LOSS_PIECES,
     MERAK_CHOICE_BOUNDARY,
     MERAK_CHOICE_LOSSY_HOPS,
     MERAK_CHOICE_BRANCHES,
@@ -76,6 +77,7 @@ struct merak_choices {
     enum merak_recompute recompute;
     struct merak_given_lists list; /* its drop precedes recompute */
     int tp_batch_percent, expert_room;
+    int loss_pieces;
     enum merak_ep_form ep_form;
     struct merak_layer_split split; /* none: not given */
     struct merak_tp_plan tp_plan;   /* likewise */

@@ -204,6 +204,7 @@ void merak_choices_of(const struct merak_plan *plan,
         choices->given[MERAK_CHOICE_ORDER] = false;
     choices->chunks = merak_plan_chunks(plan);
     choices->cp = plan->cp > 1 ? plan->cp : 1;
+    choices->loss_pieces = merak_plan_loss_pieces(plan);
     choices->dp_in = plan->dp_in > 1 ? plan->dp_in : 1;
     if (plan->sub_pipeline)
         choices->micro_batch *= 2;

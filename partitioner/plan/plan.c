@@ -98,6 +98,26 @@ enum merak_status merak_grad_dtype_check(enum merak_dtype dtype,
                       "--grad-dtype");
 }
 
+/* Slices are pieces of rows, too; and of a pair's two lists of nodes the order
+ * is by node. */
+static enum merak_status check_pieces(const struct merak_plan *plan,
+                                      struct merak_error *err)
+{
+    if (merak_plan_loss_pieces(plan) == 1)
+        return MERAK_OK;
+    if (plan->sub_pipeline)
+        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                          "--loss-pieces %d and --sub-pipeline yes: give one "
+                          "of them",
+                          plan->loss_pieces);
+    if (merak_plan_slices(plan) > 1)
+        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                          "--loss-pieces %d and --schedule %s, which cuts "
+                          "sequences: give one of them",
+                          plan->loss_pieces, plan->schedule);
+    return MERAK_OK;
+}
+
 enum merak_status merak_plan_check_degrees(const struct merak_plan *plan,
                                            struct merak_error *err)
 {
@@ -122,6 +142,8 @@ enum merak_status merak_plan_check_degrees(const struct merak_plan *plan,
             plan->tp, plan->pp, plan->dp, plan->microbatches);
     if (check_ranks(plan, err) != MERAK_OK)
         return MERAK_ERR_CONFIG;
+    if (check_pieces(plan, err) != MERAK_OK)
+        return MERAK_ERR_UNSUPPORTED;
     return merak_plan_check_lossy(plan, err);
 }
 

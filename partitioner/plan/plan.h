@@ -89,6 +89,7 @@ static inline bool merak_drop_is_again(const struct merak_drop *drop, int block)
 }
 
 enum { MERAK_EXPERT_ROOM = 125 }; /* percent */
+enum { MERAK_MAX_LOSS_PIECES = 65536 };
 
 /* How tokens and the experts of other ranks meet. */
 enum merak_ep_form {
@@ -148,6 +149,8 @@ struct merak_plan {
                                  the percentage says */
     struct merak_tp_plan tp_plan; /* parameters that they must cut so */
     struct merak_lossy lossy; /* that are sent in part; none: all are whole */
+    int loss_pieces; /* of rows, of which one after the other has logits:
+                        program/fold.h; 0: 1, all of them at once */
     enum merak_dtype dtype;
     enum merak_dtype grad_dtype; /* of gradients of parameters in bf16 */
     int threads; /* per rank */
@@ -285,6 +288,11 @@ struct merak_shard_options merak_plan_shards(const struct merak_plan *plan,
 int merak_plan_slices(const struct merak_plan *plan);
 int merak_plan_units(const struct merak_plan *plan);
 int merak_plan_passes(const struct merak_plan *plan);
+/* Pieces of rows that logits are made in, 1 if they are whole. */
+static inline int merak_plan_loss_pieces(const struct merak_plan *plan)
+{
+    return plan->loss_pieces > 1 ? plan->loss_pieces : 1;
+}
 /* The arguments of the plan's schedule for a stage. */
 struct merak_schedule_args
 merak_plan_schedule_args(const struct merak_plan *plan, int stage);

@@ -63,8 +63,11 @@ static bool closure_drops(const void *arg, int node)
 {
     const struct recomputed *a = arg;
     const struct merak_drop *drop = &a->b->stages->drop[a->chunk->part];
+    const struct merak_fold *fold = &a->b->fold;
     int block = a->b->stages->block[node] - a->first_block;
 
+    if (fold->pieces > 1 && fold->of[node] >= 0)
+        return merak_fold_is_again(fold, a->b->graph->node[node]);
     return block < drop->blocks ||
            (drop->attention &&
             merak_op_is_attention(a->b->graph->node[node]->op));
@@ -91,6 +94,7 @@ static bool runs_again(const struct recomputed *a, int node)
     const struct merak_build *b = a->b;
 
     return b->sharded->hop[node].kind != MERAK_CONVERT_NONE ||
+           merak_fold_is_again(&b->fold, b->graph->node[node]) ||
            merak_drop_is_again(&b->stages->drop[a->chunk->part],
                                b->stages->block[node] - a->first_block);
 }
@@ -142,6 +146,8 @@ static void find_recomputed(struct recomputed *a)
     if (b->rc != MERAK_OK)
         return;
     merak_closure_find_crossings(&closure);
+    for (int v = 0; v < b->graph->n_values && b->fold.pieces > 1; v++)
+        closure.crosses[v] = closure.crosses[v] && !b->fold.inner[v];
     merak_closure_find(&closure);
     if (merak_plan_offloads_acts(&b->prog->plan))
         leave_brought(a, closure.dropped);
@@ -151,13 +157,19 @@ static void find_recomputed(struct recomputed *a)
 
 static void add_item(struct merak_items *items, int node, bool recompute)
 {
-    items->item[items->n++] = (struct merak_item){node, recompute};
+    items->item[items->n++] = (struct merak_item){node, recompute, -1};
+}
+
+static bool is_folded(const struct merak_build *b, int node)
+{
+    return b->fold.pieces > 1 && b->fold.of[node] >= 0;
 }
 
 /*
  * Values go from stage to stage only with F and B.  A conversion for the weight
  * gradients of several parts therefore runs in B: the W of its own part may be
- * deferred by the schedule until long after the others' B and W.
+ * deferred by the schedule until long after the others' B and W.  So does one
+ * for weight gradients that are made piece by piece.
  */
 static const bool *find_moving(struct merak_build *b)
 {
@@ -172,7 +184,7 @@ static const bool *find_moving(struct merak_build *b)
 
             if (from != NULL && from->phase == MERAK_PHASE_W &&
                 b->sharded->hop[from->id].kind != MERAK_CONVERT_NONE &&
-                (moves[n] ||
+                (moves[n] || is_folded(b, n) ||
                  b->stages->of_node[from->id] != b->stages->of_node[n]))
                 moves[from->id] = true;
         }
@@ -185,8 +197,9 @@ static enum merak_action_kind action_of(const struct recomputed *a,
 {
     if (node->phase == MERAK_PHASE_F)
         return MERAK_ACT_F;
+    /* what a piece has is gone when the next one runs */
     return node->phase == MERAK_PHASE_W && a->b->schedule->splits_w &&
-                   !a->moves[node->id]
+                   !a->moves[node->id] && !is_folded(a->b, node->id)
                ? MERAK_ACT_W
                : MERAK_ACT_B;
 }
@@ -198,6 +211,31 @@ static void note_uses(struct merak_chunk *chunk, const struct merak_node *node,
         chunk->use[node->in[i]->id] |= (uint8_t)(1u << kind);
 }
 
+/* Add the nodes of the loop that runs in the place of this one, for each
+ * piece. */
+static void add_loop(const struct recomputed *a, struct merak_chunk *chunk,
+                     const struct merak_node *place)
+{
+    const struct merak_build *b = a->b;
+    const bool forward = place->phase == MERAK_PHASE_F;
+    const int logits = b->fold.at[place->id];
+    const enum merak_action_kind kind = forward ? MERAK_ACT_F : MERAK_ACT_B;
+    struct merak_items *items = &chunk->run[kind];
+
+    for (int piece = 0; piece < b->fold.pieces; piece++) {
+        for (int n = 0; n < b->graph->n_nodes; n++) {
+            const struct merak_node *node = b->graph->node[n];
+            bool again = !forward && merak_fold_is_again(&b->fold, node);
+
+            if (b->fold.of[n] != logits ||
+                ((node->phase == MERAK_PHASE_F) != forward && !again))
+                continue;
+            items->item[items->n++] = (struct merak_item){n, again, piece};
+            note_uses(chunk, node, kind);
+        }
+    }
+}
+
 static void fill_lists(struct recomputed *a, struct merak_chunk *chunk)
 {
     const struct merak_build *b = a->b;
@@ -207,6 +245,10 @@ static void fill_lists(struct recomputed *a, struct merak_chunk *chunk)
         enum merak_action_kind kind = action_of(a, node);
 
         if (!is_here(b, chunk, n))
+            continue;
+        if (b->fold.pieces > 1 && b->fold.at[n] >= 0)
+            add_loop(a, chunk, node);
+        if (is_folded(b, n))
             continue;
         add_item(&chunk->run[kind], n, false);
         note_uses(chunk, node, kind);
@@ -260,12 +302,13 @@ static void mix_lists(const struct recomputed *a, struct merak_chunk *chunk,
         const struct merak_node *node = b->graph->node[list->item[i].node];
 
         for (int k = 0; k < node->n_in; k++) {
-            if (b->flow[node->in[k]->id].dropped)
+            if (b->flow[node->in[k]->id].dropped &&
+                !merak_build_is_inner(b, node->in[k]->id))
                 mix_block(a, chunk, block[node->in[k]->producer], mixed);
         }
         if (merak_plan_offloads_acts(&b->prog->plan)) /* copied meanwhile */
             mix_next(a, chunk, node, mixed);
-        add_item(&chunk->mixed, node->id, false);
+        chunk->mixed.item[chunk->mixed.n++] = list->item[i];
     }
     /* What only a later action W needs. */
     for (int i = 0; i < chunk->run[MERAK_ACT_R].n; i++)
@@ -289,7 +332,8 @@ static void make_lists(struct merak_build *b, struct merak_chunk *chunk,
                        const bool *moves)
 {
     size_t nodes = (size_t)b->graph->n_nodes + 1;
-    size_t bytes = nodes * sizeof(struct merak_item);
+    size_t pieces = (size_t)b->fold.pieces * (size_t)b->fold.n_nodes;
+    size_t bytes = (nodes + pieces) * sizeof(struct merak_item);
     struct recomputed a = {.b = b, .chunk = chunk, .moves = moves};
     bool *mixed =
         merak_build_alloc(b, (size_t)b->stages->n_blocks[chunk->part] + 1);

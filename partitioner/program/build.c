@@ -120,7 +120,7 @@ int merak_build_slot(struct merak_build *b, const struct merak_slot *proto)
     if (slot->bytes == 0)
         slot->bytes = merak_slot_room(slot) * merak_dtype_bytes(slot->dtype);
     b->use[id] = (struct merak_use){
-        .next_free = -1, .part = -1, .over = -1, .touched = -1};
+        .next_free = -1, .part = -1, .over = -1, .pieces = -1, .touched = -1};
     prog->n_slots++;
     return id;
 }

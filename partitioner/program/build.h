@@ -3,17 +3,18 @@
  *
  * Shared by the files that make programs: program.c (frame), build.c (slots,
  * groups), flow.c and action_nodes.c (what a stage has and does), unroll.c,
- * emit.c, values.c, slices.c, passes.c, posts.c, boundary.c and crossing.c
- * (micro-batches), grad_uses.c, grad_sync.c and optimizer_step.c (gradients and
- * optimizer), fetch.c (what of both is whole only while it is used), offload.c
- * (what is in the arena only then), place.c (memory), hazard.c (waits).  The
- * first failure is kept in `rc` and `err`; after it, calls do nothing and
- * return -1, and the caller checks `rc` between actions.
+ * emit.c, values.c, slices.c, fold_slots.c, passes.c, posts.c, boundary.c and
+ * crossing.c (micro-batches), grad_uses.c, grad_sync.c and optimizer_step.c
+ * (gradients and optimizer), fetch.c (what of both is whole only while it is
+ * used), offload.c (what is in the arena only then), place.c (memory), hazard.c
+ * (waits).  The first failure is kept in `rc` and `err`; after it, calls do
+ * nothing and return -1, and the caller checks `rc` between actions.
  */
 #ifndef MERAK_PARTITIONER_PROGRAM_BUILD_H
 #define MERAK_PARTITIONER_PROGRAM_BUILD_H
 
 #include "partitioner/plan/held.h"
+#include "partitioner/program/fold.h"
 #include "partitioner/program/memplan.h"
 #include "partitioner/program/program.h"
 #include "partitioner/program/slices.h"
@@ -65,6 +66,7 @@ struct merak_flow {
 struct merak_item {
     int node;
     bool recompute;
+    int piece; /* of the loop that it is in (fold.h), or -1: it is in none */
 };
 
 struct merak_items {
@@ -123,6 +125,7 @@ struct merak_use {
     int next_free;
     int part;       /* the slot of this rank's part of it, or -1: boundary.c */
     int over;       /* the slot of what is written over it, or -1: values.c */
+    int pieces;     /* the first of its pieces' slots, or -1: fold_slots.c */
     double touched; /* traffic when it was touched last; -1: not in this step */
     struct merak_crossed_slots *crossed; /* of parts that cross: crossing.c */
     struct merak_span *span;
@@ -193,6 +196,7 @@ struct merak_build_now {
     int chunk;
     unsigned ends; /* the kinds of actions that do not come after it, as bits */
     int slice;
+    int piece; /* of the loop that the node is in, or -1 */
     int pass; /* the last one runs the backward */
 };
 
@@ -269,6 +273,7 @@ struct merak_build {
         *may_pad; /* by value: merak_graph_may_pad(), and stays on this stage */
     struct merak_open *open; /* by micro-batch and pass */
     struct merak_build_slice slice; /* of a micro-batch's sequence */
+    struct merak_fold fold;         /* what runs in pieces of rows */
     int passes;              /* forwards of a micro-batch */
     bool skips; /* some value skips stages on its way: all ranks agree */
     struct merak_build_params params;
@@ -380,6 +385,21 @@ void merak_build_settle(struct merak_build *b);
 void merak_build_loss(struct merak_build *b);
 /* The slot of what the graph reports, if any of it is made here. */
 void merak_build_reports(struct merak_build *b);
+
+/* --- fold_slots.c --- */
+/* Find what runs in pieces of rows. */
+void merak_build_fold(struct merak_build *b);
+/* Is a value only there in pieces?  If so, make its slot the first one's. */
+bool merak_build_is_inner(const struct merak_build *b, int value);
+void merak_build_cut_inner(const struct merak_build *b,
+                           struct merak_slot *slot);
+/* The slot of operand i of a node for the current piece, from that of the
+ * value; the shape of what is exchanged of it. */
+int merak_build_piece_slot(struct merak_build *b, const struct merak_node *node,
+                           int i, int slot);
+void merak_build_piece_shape(const struct merak_build *b,
+                             const struct merak_node *node,
+                             struct merak_shape *shape);
 
 /* --- passes.c --- */
 /* Find what passes run and what goes from one to the next. */

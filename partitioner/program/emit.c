@@ -130,6 +130,7 @@ static void emit_convert(struct merak_build *b, const struct merak_node *node,
 
         if (sliced)
             shape.dim[1] = merak_build_slice_len(b);
+        merak_build_piece_shape(b, node, &shape);
         *ex = merak_build_exchange(b, &b->sharded->mesh, b->coord, hop,
                                    &b->sharded->layout[from->id], &shape,
                                    from->dtype);
@@ -157,15 +158,15 @@ static const char *recompute_name(struct merak_build *b,
     return *name;
 }
 
-/* Gradients of parameters accumulate over a step's micro-batches and slices,
- * those of keys and values over a micro-batch's slices. */
+/* Gradients of parameters accumulate over a step's micro-batches, slices and
+ * pieces, those of keys and values over a micro-batch's slices. */
 static bool accumulates(const struct merak_build *b,
                         const struct merak_node *node, int microbatch)
 {
     if (node->out[0]->kind == MERAK_VALUE_PARAM_GRAD)
         return (microbatch > 0 &&
                 !merak_build_sums_each(b, node->out[0]->of)) ||
-               !merak_build_first_back(b);
+               !merak_build_first_back(b) || b->now.piece > 0;
     return !merak_build_first_back(b) && node->phase == MERAK_PHASE_B &&
            merak_op_is_attention(node->op);
 }
@@ -180,6 +181,7 @@ static void emit_kernel(struct merak_build *b, const struct merak_node *node,
             merak_build_overwrite(b, item, in->microbatch);
         in->slot[i] = merak_build_slice_slot(
             b, node, i, merak_build_value(b, value->id, in->microbatch));
+        in->slot[i] = merak_build_piece_slot(b, node, i, in->slot[i]);
     }
     if (b->rc != MERAK_OK)
         return;
@@ -221,7 +223,11 @@ void merak_build_node(struct merak_build *b, const struct merak_item *item,
         return;
     if (!item->recompute)
         merak_build_gathers_before(b, node, microbatch);
+    b->now.piece = item->piece;
     emit_kernel(b, node, item, &in);
+    b->now.piece = -1;
+    if (item->piece >= 0 && item->piece < b->fold.pieces - 1)
+        return; /* the rest is for all of it */
     for (int i = 0; i < node->n_out && !item->recompute; i++) {
         int v = node->out[i]->id;
 

@@ -41,7 +41,10 @@ bool merak_build_runs_now(const struct merak_build *b, int node)
 
 int merak_build_turn(const struct merak_build *b, int microbatch)
 {
-    return (microbatch * b->passes + b->now.pass) * b->slice.n + b->now.slice;
+    int turn =
+        (microbatch * b->passes + b->now.pass) * b->slice.n + b->now.slice;
+
+    return turn * b->fold.pieces + (b->now.piece < 0 ? 0 : b->now.piece);
 }
 
 void merak_build_set_pass(struct merak_build *b, const struct merak_action *a)

@@ -337,13 +337,21 @@ static void place_parts(struct merak_build *b)
 static void run_passes(struct merak_build *b)
 {
     static void (*const pass[])(struct merak_build * b) = {
-        make_tables,       place_parts,
-        merak_build_flow,  merak_build_passes,
-        merak_build_lists, merak_build_params,
-        merak_build_uses,  merak_build_gathers,
-        merak_build_posts, merak_build_microbatches,
-        merak_build_step,  merak_build_place,
-        merak_build_waits, merak_build_unit_costs,
+        make_tables,
+        place_parts,
+        merak_build_flow,
+        merak_build_passes,
+        merak_build_fold,
+        merak_build_lists,
+        merak_build_params,
+        merak_build_uses,
+        merak_build_gathers,
+        merak_build_posts,
+        merak_build_microbatches,
+        merak_build_step,
+        merak_build_place,
+        merak_build_waits,
+        merak_build_unit_costs,
     };
 
     for (size_t i = 0; i < sizeof(pass) / sizeof(*pass); i++) {
@@ -384,6 +392,7 @@ static void build_fini(struct merak_build *b)
     free(b->room.shared);
     free(b->gates.gate);
     free(b->fetch.summed);
+    merak_fold_fini(&b->fold);
     for (int i = 0;
          b->open != NULL && i < b->prog->plan.microbatches * b->passes; i++) {
         free(b->open[i].map);
@@ -420,6 +429,8 @@ enum merak_status merak_program_build(const struct merak_sharded *sharded,
     struct merak_build b = {.all = sharded,
                             .opt = opt != NULL ? opt : &none,
                             .passes = merak_plan_passes(plan),
+                            .fold.pieces = 1,
+                            .now.piece = -1,
                             .fetch.turn = -1,
                             .fetch.microbatch = -1,
                             .fetch.bundle = -1,

@@ -141,6 +141,7 @@ static int new_slot(struct merak_build *b, int v, int microbatch)
                               .dtype = value->dtype};
 
     merak_build_box(b, v, &layout, &slot);
+    merak_build_cut_inner(b, &slot);
     pad_rows(b, &slot);
     if (b->slice.n > 1 && merak_build_is_sliced(b, v)) {
         int whole = merak_build_slot(b, &slot);
@@ -277,15 +278,17 @@ static bool reads(const struct merak_node *node, int v)
     return false;
 }
 
-/* Does anything after this item read a value, in this action or a later one? */
+/* Does anything after this item read a value, in this action or a later one?
+ * Of what is only there in pieces: anything with the same piece. */
 static bool is_read_after(const struct merak_build *b,
                           const struct merak_open *open,
                           const struct merak_item *item, int v)
 {
     const struct merak_item *end = b->now.items->item + b->now.items->n;
+    const int piece = item->piece;
 
     while (++item < end) {
-        if (reads(b->graph->node[item->node], v))
+        if (item->piece == piece && reads(b->graph->node[item->node], v))
             return true;
     }
     for (int c = 0; c < b->n_chunks; c++) {
@@ -324,6 +327,7 @@ static int slot_over(struct merak_build *b, int slot, int to)
     if (id >= 0)
         return b->prog->slot[id].value == to ? id : -1;
     merak_build_box(b, to, &layout, &proto);
+    merak_build_cut_inner(b, &proto);
     pad_rows(b, &proto);
     if (from->whole != slot || proto.dtype != from->dtype ||
         proto.ld != from->ld ||
@@ -341,21 +345,26 @@ void merak_build_overwrite(struct merak_build *b, const struct merak_item *item,
 {
     const struct merak_node *node = b->graph->node[item->node];
     int from = node->in[0]->id, to = node->out[0]->id, slot;
+    bool last = item->piece < 0 || item->piece == b->fold.pieces - 1;
     struct merak_open *open;
 
-    /* Slices of a sequence share their micro-batch's slots. */
+    /* Slices of a sequence share their micro-batch's slots.  Pieces of rows
+     * share those of what is only there in pieces, and no others. */
     if (!node->op->in_place || item->recompute || b->slice.n > 1 ||
-        !stays(b, from) || !stays(b, to))
+        !stays(b, from) || !stays(b, to) ||
+        (item->piece >= 0 && !merak_build_is_inner(b, from)))
         return;
     open = merak_build_open(b, microbatch);
-    if (open == NULL || open->map[from] < 0 || open->map[to] >= 0 ||
+    if (open == NULL || open->map[from] < 0 ||
+        (open->map[to] >= 0 && item->piece <= 0) ||
         is_read_after(b, open, item, from))
         return;
     slot = slot_over(b, open->map[from], to);
-    if (slot < 0)
+    if (slot < 0 || (open->map[to] >= 0 && open->map[to] != slot))
         return;
     open->map[to] = slot;
-    open->map[from] = -1;
+    if (last)
+        open->map[from] = -1;
 }
 
 /* --- at an action's end --------------------------------------------------- */

@@ -9,6 +9,7 @@
  */
 #include "config.h"
 
+#include "partitioner/program/fold.h"
 #include "partitioner/search/cut.h"
 #include "partitioner/search/fixed.h"
 #include "partitioner/search/search_impl.h"
@@ -209,6 +210,8 @@ static bool has_width(const struct merak_search *s,
         return false;
     if (width == 1)
         return merak_choice_allows(fixed, wanted, false);
+    if (merak_plan_loss_pieces(key) > 1)
+        return false;
     return (merak_plan_tensor_ranks(key) > 1 || fixed) &&
            merak_choice_allows(fixed, wanted, true) &&
            s->in->global_batch % (2 * key->micro_batch) == 0;
@@ -243,6 +246,12 @@ void merak_search_tables(struct merak_search *s, const struct merak_plan *key,
     }
     if (rc != MERAK_OK) {
         merak_search_fail(s, rc, &why);
+        return;
+    }
+    if (merak_fold_check(sharded, merak_plan_loss_pieces(key), &why) !=
+        MERAK_OK) {
+        if (s->fixed_error.status == MERAK_OK)
+            s->fixed_error = why;
         return;
     }
     s->branches = s->branches || sharded->branches;
@@ -313,6 +322,8 @@ static void rate_layouts(struct merak_search *s, const struct sizes *at,
             at->tp > 1 || at->ep == 1 ? pin->tp_batch_percent : 0,
         .split = pin->split,
         .tp_plan = pin->tp_plan,
+        .loss_pieces =
+            pin->given[MERAK_CHOICE_LOSS_PIECES] ? pin->loss_pieces : 1,
         .micro_batch = at->b,
         .branches = branches};
 

@@ -237,6 +237,7 @@ static void rate_splits(struct merak_search *s, const struct merak_plan *like,
                                 .tp_plan = like->tp_plan,
                                 .sp = like->sp,
                                 .micro_batch = b,
+                                .loss_pieces = like->loss_pieces,
                                 .branches = like->branches};
     if (!merak_search_is_size(s, like->tp, b))
         return;

@@ -209,8 +209,8 @@ static bool has_no_pp(const struct merak_search *s, int parts)
     return !found;
 }
 
-/* Do given lists not match degrees and chunks, or the model, or are more
- * blocks to be fetched than it has? */
+/* Do given lists not match degrees and chunks, or the model, are more blocks to
+ * be fetched than it has, or are there no such pieces of logits? */
 static bool has_no_lists(const struct merak_search *s, struct merak_refusal *r)
 {
     const struct merak_choices *pin = &s->in->pin;
@@ -219,7 +219,8 @@ static bool has_no_lists(const struct merak_search *s, struct merak_refusal *r)
 
     r->why = s->fixed_error;
     if (parts == 0)
-        return pin->fetch > 0 && r->why.status != MERAK_OK;
+        return (pin->fetch > 0 || (pin->loss_pieces > 1 && s->n_tables == 0)) &&
+               r->why.status != MERAK_OK;
     snprintf(plan.schedule, sizeof(plan.schedule), "%s",
              pin->schedule != NULL ? pin->schedule : "1f1b");
     if (pp > 0)

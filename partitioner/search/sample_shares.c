@@ -51,6 +51,9 @@ static bool rate_samples(struct merak_search *s, int tp, int percent)
                              .tp_axes = merak_search_axes(s),
                              .tp_plan = pin->tp_plan,
                              .tp_batch_percent = percent,
+                             .loss_pieces = pin->given[MERAK_CHOICE_LOSS_PIECES]
+                                                ? pin->loss_pieces
+                                                : 1,
                              .branches = MERAK_BRANCHES_DESCRIBED};
     double before = DBL_MAX;
     int first = s->n_cands, all = first + s->n_bigs;

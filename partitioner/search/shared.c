@@ -9,6 +9,7 @@
  */
 #include "config.h"
 
+#include "partitioner/program/fold.h"
 #include "partitioner/search/cut.h"
 #include "partitioner/search/fixed.h"
 #include "partitioner/search/search_impl.h"
@@ -107,6 +108,8 @@ shared_table(struct merak_search *s, const struct merak_candidate *cand)
     rc = merak_search_shard(s, p, &sharded, &why);
     if (rc == MERAK_ERR_TIMEOUT)
         return NULL;
+    if (rc == MERAK_OK)
+        rc = merak_fold_check(sharded, merak_plan_loss_pieces(key), &why);
     if (rc == MERAK_ERR_CONFIG || rc == MERAK_ERR_UNSUPPORTED) {
         s->schedule_error = why; /* nothing to split, or not over pp stages */
         return NULL;

@@ -74,7 +74,7 @@ struct merak_table {
     struct merak_plan
         plan; /* tp, ep, ep_form, expert_room, cp, cp_form, cp_order,
                  tp_axes, sp,
-                 tp_batch_percent, micro_batch and branches of
+                 tp_batch_percent, micro_batch, loss_pieces and branches of
                  the plans it is for; the rest is 0 */
     bool may_slice;         /* merak_sharded_may_slice() */
     struct merak_sequence_cuts cuts;
@@ -100,13 +100,15 @@ struct merak_table {
     int passes;        /* forwards of a unit */
 };
 
-/* `plan` gives the ranks that run the vocabulary-parallel layers of sharded,
- * and is not read if there are none. */
+/* With logits in `pieces` pieces (program/fold.h), 1: whole; such a table is of
+ * width 1 and whole sequences.  `plan` gives the ranks that run the
+ * vocabulary-parallel layers of sharded, and is not read if there are none. */
 enum merak_status merak_table_create(const struct merak_search_input *in,
                                      const struct merak_cost_model *cost,
                                      const struct merak_sharded *sharded,
                                      const struct merak_plan *plan, int width,
-                                     int slices, struct merak_table **table_p,
+                                     int slices, int pieces,
+                                     struct merak_table **table_p,
                                      struct merak_error *err) MERAK_CHECKED;
 void merak_table_destroy(struct merak_table *table);
 

@@ -246,6 +246,7 @@ static bool same_key(const struct merak_plan *a, const struct merak_plan *b)
            a->cp == b->cp && a->cp_form == b->cp_form &&
            a->cp_order == b->cp_order && a->sp == b->sp &&
            a->micro_batch == b->micro_batch &&
+           merak_plan_loss_pieces(a) == merak_plan_loss_pieces(b) &&
            a->tp_batch_percent == b->tp_batch_percent &&
            merak_split_equal(&a->split, &b->split) &&
            merak_tp_plan_equal(&a->tp_plan, &b->tp_plan) &&
@@ -286,7 +287,7 @@ struct merak_table *merak_search_make_table(struct merak_search *s,
     if (s->rc != MERAK_OK)
         return NULL;
     s->rc = merak_table_create(s->in, &s->cost, sharded, plan, width, slices,
-                               &table, s->err);
+                               merak_plan_loss_pieces(key), &table, s->err);
     if (s->rc != MERAK_OK)
         return NULL;
     table->plan = *key;
@@ -295,7 +296,8 @@ struct merak_table *merak_search_make_table(struct merak_search *s,
     table->shared_pp = plan != NULL ? plan->pp : 0;
     table->shared_pp_dp = plan != NULL && plan->order_tp_pp_dp;
     table->n_axes = sharded->mesh.n_axes;
-    table->may_slice = merak_sharded_may_slice(sharded);
+    table->may_slice =
+        merak_plan_loss_pieces(key) == 1 && merak_sharded_may_slice(sharded);
     merak_sharded_sequence_cuts(sharded, &table->cuts);
     s->table[s->n_tables++] = table;
     return table;
@@ -349,6 +351,8 @@ static const struct merak_table *sliced_table(struct merak_search *s,
     struct merak_plan key = whole->plan;
     enum merak_status rc;
 
+    if (merak_plan_loss_pieces(&key) > 1)
+        return NULL;
     if (!whole->may_slice &&
         (s->in->pin.given[MERAK_CHOICE_SP] || key.sp == MERAK_SP_ON))
         return NULL;

@@ -46,7 +46,7 @@ enum merak_status merak_fingerprint_make(struct merak_trainer *t,
         t->lineage.fingerprint, size,
         "data=%s; --valid-fraction=%.9g; --packing=%s; --doc-mask=%s; "
         "--dtype=%s; %s--weight-decay=%g; --beta1=%g; --beta2=%g; --eps=%g; "
-        "--clip=%g; --zero=%s; --lossy-hops=%s; ",
+        "--clip=%g; --zero=%s; --lossy-hops=%s; --loss-pieces=%d; ",
         content, o->data.valid_fraction,
         merak_data_is_packed(t->data, &packed) ? "best-fit" : "stream",
         o->data.doc_mask ? "yes" : "no", merak_dtype_name(t->plan.dtype),
@@ -54,7 +54,8 @@ enum merak_status merak_fingerprint_make(struct merak_trainer *t,
         (double)o->optimizer.beta1, (double)o->optimizer.beta2,
         (double)o->optimizer.eps, (double)o->optimizer.clip,
         sums_text(&t->plan),
-        merak_lossy_text(&t->plan.lossy, ",", hops, sizeof(hops)));
+        merak_lossy_text(&t->plan.lossy, ",", hops, sizeof(hops)),
+        merak_plan_loss_pieces(&t->plan));
     if (n + strlen(t->lineage.numbers) < size) {
         strcpy(t->lineage.fingerprint + n, t->lineage.numbers);
         return MERAK_OK;

@@ -24,13 +24,32 @@ double merak_walker_count(const struct merak_walker *w, int value)
     return (double)merak_box_count(&box);
 }
 
+/* Of a part of a value, that of one piece. */
+static void cut(const struct merak_walker *w, const struct merak_node *node,
+                const struct merak_value *v, struct merak_box *box)
+{
+    size_t n[2];
+
+    if (!merak_walker_folds(w, node->id) || v->kind == MERAK_VALUE_PARAM ||
+        v->kind == MERAK_VALUE_PARAM_GRAD ||
+        !merak_fold_cut(w->fold.pieces,
+                        merak_fold_rows(w->graph, w->fold.of[node->id]),
+                        box->len, n))
+        return;
+    box->len[0] /= n[0];
+    if (n[1] > 1)
+        box->len[1] /= n[1];
+}
+
 static void local_operand(const struct merak_walker *w,
+                          const struct merak_node *node,
                           const struct merak_value *v, struct merak_operand *op)
 {
     struct merak_box box;
 
     merak_layout_box(&w->sharded->mesh, &w->sharded->layout[v->id], &v->shape,
                      w->coord, &box);
+    cut(w, node, v, &box);
     *op = (struct merak_operand){.dtype = v->dtype, .full = v->shape};
     op->local = merak_box_shape(&box);
     memcpy(op->lo, box.lo, sizeof(op->lo));
@@ -134,7 +153,7 @@ static void measure_kernel(struct merak_walker *w,
     struct merak_cost cost = {0};
 
     for (int o = 0; o < node->n_in + node->n_out; o++) {
-        local_operand(w, merak_node_operand(node, o), &call.operand[o]);
+        local_operand(w, node, merak_node_operand(node, o), &call.operand[o]);
         inf.shape[o] = call.operand[o].local;
         inf.dtype[o] = call.operand[o].dtype;
     }
@@ -143,6 +162,8 @@ static void measure_kernel(struct merak_walker *w,
     w->node_s[node->id] = w->table->slices > 1
                               ? slice_seconds(w, node, &inf, &cost)
                               : seconds_of(w, node, &inf, &cost);
+    if (merak_walker_folds(w, node->id))
+        w->node_s[node->id] *= w->fold.pieces;
     if (w->in->memory.scratch != NULL)
         w->node_scratch[node->id] = (double)w->in->memory.scratch(
             w->in->memory.arg, node->op->name, &call);
@@ -198,9 +219,11 @@ static void measure_convert(struct merak_walker *w,
     const struct merak_value *from = node->in[0];
     struct merak_exchange ex;
     struct merak_spread spread;
+    double pieces = merak_walker_folds(w, node->id) ? w->fold.pieces : 1;
     double bytes,
         parts = merak_value_has_positions(from) ? w->table->slices : 1;
 
+    parts *= pieces;
     if (hop->kind == MERAK_CONVERT_SLICE) {
         w->node_s[node->id] =
             merak_cost_copy(w->cost, 2 * w->bytes[node->out[0]->id] / parts);
@@ -212,7 +235,8 @@ static void measure_convert(struct merak_walker *w,
     if (w->rc != MERAK_OK)
         return;
     bytes = (double)merak_exchange_bytes(&ex);
-    w->node_scratch[node->id] = (double)merak_exchange_room(&ex, w->in->direct);
+    w->node_scratch[node->id] =
+        (double)merak_exchange_room(&ex, w->in->direct) / pieces;
     if (hop->axis < merak_sharded_tensor_axes(w->sharded)) {
         spread = spread_along(w, hop->axis);
         w->node_s[node->id] = merak_links_exchange_s(
@@ -223,7 +247,9 @@ static void measure_convert(struct merak_walker *w,
         w->node_s[node->id] =
             merak_links_exchange_s(&w->contended, hop->kind, bytes, &spread);
     }
-    w->lost_s[node->id] = kernel_loss_s(w, hop->kind, bytes / parts, ex.n);
+    w->node_s[node->id] *= pieces;
+    w->lost_s[node->id] =
+        pieces * kernel_loss_s(w, hop->kind, bytes / parts, ex.n);
     w->table->segment[w->of_node[node->id]].exchanged +=
         w->table->width * bytes / w->table->slices;
     merak_exchange_fini(&ex);
@@ -235,15 +261,42 @@ static void measure_convert(struct merak_walker *w,
         w->node_s[node->id] += merak_cost_read_back(w->cost);
 }
 
+/* What a loop's gradients run again, and its weight gradients, which run with
+ * them, take as long as the gradient of logits does longer. */
+static void charge_loops(struct merak_walker *w)
+{
+    for (int n = 0; n < w->graph->n_nodes; n++) {
+        const struct merak_node *node = w->graph->node[n];
+        bool late = node->phase == MERAK_PHASE_W;
+        int to = 0;
+
+        if (!merak_walker_folds(w, n) ||
+            (!late && !merak_fold_is_again(&w->fold, node)))
+            continue;
+        while (to < w->graph->n_nodes &&
+               (w->fold.of[to] != w->fold.of[n] ||
+                w->graph->node[to]->phase != MERAK_PHASE_B))
+            to++;
+        if (to == w->graph->n_nodes) /* nothing is trained */
+            continue;
+        w->node_s[to] += w->node_s[n];
+        if (late)
+            w->node_s[n] = 0;
+    }
+}
+
 void merak_walker_measure_nodes(struct merak_walker *w)
 {
     for (int v = 0; v < w->graph->n_values; v++)
         w->bytes[v] = merak_walker_count(w, v) *
-                      (double)merak_dtype_bytes(w->graph->value[v]->dtype);
+                      (double)merak_dtype_bytes(w->graph->value[v]->dtype) /
+                      (merak_walker_is_inner(w, v) ? w->fold.pieces : 1);
     for (int n = 0; n < w->graph->n_nodes && w->rc == MERAK_OK; n++) {
         if (merak_walker_converts(w, n))
             measure_convert(w, w->graph->node[n]);
         else
             measure_kernel(w, w->graph->node[n]);
     }
+    if (w->rc == MERAK_OK && w->fold.pieces > 1)
+        charge_loops(w);
 }

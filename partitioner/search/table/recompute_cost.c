@@ -29,6 +29,9 @@ static bool drops(const void *arg, int node)
 {
     const struct dropper *d = arg;
 
+    if (merak_walker_folds(d->walker, node))
+        return merak_fold_is_again(&d->walker->fold,
+                                   d->walker->graph->node[node]);
     return d->keep == MERAK_KEEP_LEAST ||
            merak_op_is_attention(d->walker->graph->node[node]->op);
 }
@@ -49,10 +52,16 @@ void merak_walker_find_recomputed(struct merak_walker *w)
         return;
     }
     merak_closure_find_crossings(&closure);
+    for (int v = 0; v < w->graph->n_values; v++)
+        closure.crosses[v] = closure.crosses[v] && !merak_walker_is_inner(w, v);
     for (int keep = MERAK_KEEP_ALL + 1; keep < MERAK_KEEPS; keep++) {
         dropper.keep = (enum merak_keep)keep;
         closure.recompute = w->recompute[keep];
         merak_closure_find(&closure);
+        /* what runs again always is counted with gradients */
+        for (int n = 0; n < w->graph->n_nodes; n++)
+            closure.recompute[n] =
+                closure.recompute[n] && !merak_walker_folds(w, n);
     }
     free(closure.crosses);
 }

@@ -314,7 +314,7 @@ static enum merak_status walker_init(struct merak_walker *w)
     merak_graph_may_pad(w->graph, w->may_pad);
     merak_plan_coord(w->sharded, 0, 0, w->coord);
     sort_nodes(w);
-    return MERAK_OK;
+    return merak_fold_init(&w->fold, w->sharded, w->fold.pieces, w->err);
 }
 
 static void walker_fini(struct merak_walker *w)
@@ -339,6 +339,7 @@ static void walker_fini(struct merak_walker *w)
     free(w->back);
     free(w->order);
     free(w->start);
+    merak_fold_fini(&w->fold);
 }
 
 /* Cut into stages of one segment each, which gives the segment of each node. */
@@ -414,7 +415,8 @@ enum merak_status merak_table_create(const struct merak_search_input *in,
                                      const struct merak_cost_model *cost,
                                      const struct merak_sharded *sharded,
                                      const struct merak_plan *plan, int width,
-                                     int slices, struct merak_table **table_p,
+                                     int slices, int pieces,
+                                     struct merak_table **table_p,
                                      struct merak_error *err)
 {
     struct merak_table *t = calloc(1, sizeof(*t));
@@ -424,6 +426,7 @@ enum merak_status merak_table_create(const struct merak_search_input *in,
                              .graph = sharded->graph,
                              .plan = plan,
                              .table = t,
+                             .fold.pieces = pieces,
                              .err = err};
     struct merak_stages *stages = NULL, *whole = NULL;
     enum merak_status rc;

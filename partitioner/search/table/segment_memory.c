@@ -90,6 +90,10 @@ static void add_live_range(struct merak_walker *w, int seg, enum direction dir,
     w->first[v->id] = w->last[v->id] = -1;
     if (!is_activation(v))
         return;
+    if (merak_walker_is_inner(w, v->id)) { /* never kept */
+        add_bytes(w, v->id, from, to);
+        return;
+    }
     if (dir == BACKWARD && forward)
         from = 0; /* kept since its forward */
     if (dir == FORWARD && (w->back[v->id] || w->high[v->id] > seg))
@@ -187,6 +191,9 @@ static void measure_peaks(struct merak_walker *w)
     }
 }
 
+/* Of what is only there in pieces, so that no cut is there. */
+#define NEVER 1e30
+
 static void add_crossing(struct merak_walker *w, int v, int segment)
 {
     struct merak_segment *seg = &w->table->segment[segment];
@@ -194,7 +201,7 @@ static void add_crossing(struct merak_walker *w, int v, int segment)
     int ways = merak_boundary_ways(w->sharded, &w->sharded->layout[v], NULL);
     double bytes = w->table->width * w->bytes[v];
 
-    bytes /= w->table->slices;
+    bytes = merak_walker_is_inner(w, v) ? NEVER : bytes / w->table->slices;
     *(up ? &seg->up_bytes : &seg->down_bytes) += bytes;
     *(up ? &seg->up_part : &seg->down_part) += bytes / ways;
 }
@@ -288,7 +295,8 @@ static void count_kept_value(struct merak_walker *w, int seg,
                              const struct merak_node *reader,
                              const struct merak_value *v)
 {
-    bool gradient = reader->phase != MERAK_PHASE_F;
+    bool gradient =
+        reader->phase != MERAK_PHASE_F || merak_fold_is_again(&w->fold, reader);
 
     for (int keep = 0; keep < MERAK_KEEPS; keep++) {
         struct merak_share share = {.segment = seg};
@@ -470,7 +478,8 @@ static void count_node(struct merak_walker *w, const struct merak_node *node)
             count_param(w, seg, v);
             if (node->phase == MERAK_PHASE_B)
                 count_backward(w, seg, v);
-        } else if (merak_walker_forward(w, v) && is_activation(v))
+        } else if (merak_walker_forward(w, v) && is_activation(v) &&
+                   !merak_walker_is_inner(w, v->id))
             count_kept_value(w, seg, node, v);
     }
     for (int k = 0; k < node->n_out; k++) {
@@ -515,7 +524,8 @@ static void count_late(struct merak_walker *w)
         for (int k = 0; node->phase == MERAK_PHASE_W && k < node->n_in; k++) {
             const struct merak_value *v = node->in[k];
 
-            if (!is_activation(v) || w->last[v->id] == seg)
+            if (!is_activation(v) || merak_walker_folds(w, node->id) ||
+                w->last[v->id] == seg)
                 continue;
             w->last[v->id] = seg;
             w->table->segment[seg].late += w->table->width * w->bytes[v->id];

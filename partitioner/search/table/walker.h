@@ -3,6 +3,7 @@
 #ifndef MERAK_PARTITIONER_SEARCH_TABLE_WALKER_H
 #define MERAK_PARTITIONER_SEARCH_TABLE_WALKER_H
 
+#include "partitioner/program/fold.h"
 #include "partitioner/search/range.h"
 
 /* A sharded graph that is being measured; arrays by node or value id. */
@@ -18,6 +19,7 @@ struct merak_walker {
     int share_room;     /* of table->share */
     const int *of_node; /* segment */
     const int *block;   /* by forward node, for the model as one part */
+    struct merak_fold fold; /* what runs in pieces of rows */
     int coord[MERAK_MAX_AXES];
     double *bytes;                 /* by value: this rank's part */
     bool *may_pad;                 /* by value: merak_graph_may_pad() */
@@ -50,6 +52,17 @@ static inline bool merak_walker_forward(const struct merak_walker *w,
 {
     return v->producer < 0 ||
            w->graph->node[v->producer]->phase == MERAK_PHASE_F;
+}
+
+/* Is a node of a loop over pieces? */
+static inline bool merak_walker_folds(const struct merak_walker *w, int node)
+{
+    return w->fold.pieces > 1 && w->fold.of[node] >= 0;
+}
+
+static inline bool merak_walker_is_inner(const struct merak_walker *w, int v)
+{
+    return w->fold.pieces > 1 && w->fold.inner[v];
 }
 
 /* node_costs.c: fill bytes, node_s and lost_s. */

@@ -257,6 +257,7 @@ static void a_plan_is_its_choices(void **state)
                                     .branches = MERAK_BRANCHES_BLOCKS,
                                     .sp = MERAK_SP_ON,
                                     .tp_batch_percent = 75,
+                                    .loss_pieces = 4,
                                     .split = {{0x6}},
                                     .tp_plan = {"a.*:0+b:rowwise"}};
     struct merak_plan back = {.tp = 0}, none = {.tp = 0};
@@ -265,13 +266,14 @@ static void a_plan_is_its_choices(void **state)
 
     (void)state;
     assert_string_equal(
-        line, "tp=2,ep=4,pp=3,dp=4,dp-in=2,cp=2,cp-form=gather,"
-              "cp-order=head-tail,tp-axes=2,"
-              "micro-batch=8,schedule=interleaved,chunks=2,"
-              "sub-pipeline=yes,zero=0,order=tp-pp-dp,sp=on,"
-              "recompute=selective,tp-batch=75,split=b1-2,"
-              "tp-plan=a.*:0+b:rowwise,expert-room=150,boundary=whole,"
-              "branches=blocks");
+        line,
+        "tp=2,ep=4,pp=3,dp=4,dp-in=2,cp=2,cp-form=gather,"
+        "cp-order=head-tail,tp-axes=2,"
+        "micro-batch=8,schedule=interleaved,chunks=2,"
+        "sub-pipeline=yes,zero=0,order=tp-pp-dp,sp=on,"
+        "recompute=selective,tp-batch=75,split=b1-2,"
+        "tp-plan=a.*:0+b:rowwise,expert-room=150,loss-pieces=4,boundary=whole,"
+        "branches=blocks");
     free(line);
     merak_choices_of(&plan, &choices);
     merak_choices_take(&choices, &back);

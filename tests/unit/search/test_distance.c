@@ -154,9 +154,9 @@ static void rate_and_simulate(struct instance *it, double *rated_p,
         MERAK_OK)
         fail_msg("%s", err.text);
     cand.plan.passes = sharded->graph->passes;
-    assert_int_equal(
-        merak_table_create(&it->in, &s.cost, sharded, NULL, 1, 1, &table, &err),
-        MERAK_OK);
+    assert_int_equal(merak_table_create(&it->in, &s.cost, sharded, NULL, 1, 1,
+                                        1, &table, &err),
+                     MERAK_OK);
     cand.table = table;
     assert_int_equal(
         merak_schedule_find(it->plan.schedule, &cand.schedule, &err), MERAK_OK);

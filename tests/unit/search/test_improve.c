@@ -60,7 +60,7 @@ static void request_init(struct request *r)
         fail_msg("%s", r->err.text);
     p->passes = sharded->graph->passes;
     assert_int_equal(merak_table_create(&r->in, &r->s.cost, sharded, NULL, 1, 1,
-                                        &r->table, &r->err),
+                                        1, &r->table, &r->err),
                      MERAK_OK);
     r->cand.table = r->table;
     assert_int_equal(

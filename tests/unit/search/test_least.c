@@ -333,7 +333,7 @@ static void no_arena_is_smaller_than_the_bound(void **state)
             merak_graphs_shard(s.graphs, &it.plan, NULL, &sharded, NULL),
             MERAK_OK);
         assert_int_equal(merak_table_create(&it.in, &s.cost, sharded, NULL, 1,
-                                            1, &table, NULL),
+                                            1, 1, &table, NULL),
                          MERAK_OK);
         cand.table = table;
         assert_int_equal(
@@ -397,7 +397,7 @@ static void deferred_weight_gradients_hold_what_they_read(void **state)
             merak_graphs_shard(s.graphs, &it.plan, NULL, &sharded, NULL),
             MERAK_OK);
         assert_int_equal(merak_table_create(&it.in, &s.cost, sharded, NULL, 1,
-                                            1, &table, NULL),
+                                            1, 1, &table, NULL),
                          MERAK_OK);
         cand.table = table;
         assert_int_equal(

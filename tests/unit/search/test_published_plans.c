@@ -168,7 +168,7 @@ static double words_of(size_t layers, int tp, enum merak_seq_parallel sp)
             &sharded, NULL),
         MERAK_OK);
     assert_int_equal(
-        merak_table_create(&in, &s.cost, sharded, NULL, 1, 1, &table, NULL),
+        merak_table_create(&in, &s.cost, sharded, NULL, 1, 1, 1, &table, NULL),
         MERAK_OK);
     for (int i = 0; i < table->n; i++)
         words += table->segment[i].exchanged / sizeof(float);

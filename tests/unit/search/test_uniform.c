@@ -88,9 +88,9 @@ static void rate_table(struct rivals *r, int tp, size_t b)
                            &(struct merak_plan){.tp = tp, .micro_batch = b},
                            NULL, &sharded, NULL) != MERAK_OK)
         return; /* heads that tp does not divide */
-    assert_int_equal(
-        merak_table_create(s->in, &s->cost, sharded, NULL, 1, 1, &table, NULL),
-        MERAK_OK);
+    assert_int_equal(merak_table_create(s->in, &s->cost, sharded, NULL, 1, 1, 1,
+                                        &table, NULL),
+                     MERAK_OK);
     table->plan =
         (struct merak_plan){.tp = tp, .sp = MERAK_SP_AUTO, .micro_batch = b};
     s->table = realloc(s->table, (size_t)(s->n_tables + 1) * sizeof(table));
