@@ -23,14 +23,15 @@ static double part_seconds(double s, double step_s)
 }
 
 /* Seconds as simulated, or else as estimated, corrected by the ratio of
- * simulation to estimate of the chosen plan. */
+ * simulation to estimate of the chosen plan, or of one of its kind. */
 static double seconds_of(const struct merak_search *s,
                          const struct merak_candidate *c)
 {
     const struct merak_candidate *best = &s->cand[0];
 
     return c->step_s > 0 ? c->step_s
-                         : c->rated_s * (best->step_s / best->rated_s);
+                         : c->rated_s * fmax(best->step_s / best->rated_s,
+                                             c->error);
 }
 
 /* What its largest rank takes, by its programs or else by the table. */

@@ -7,12 +7,18 @@
  */
 #include "config.h"
 
+#include "partitioner/search/cut.h"
 #include "partitioner/search/improve.h"
 
 #include <float.h>
+#include <math.h>
 
 #define MAX_FINALISTS 20
 #define MIN_FINALISTS 3
+#define FEW_SEGMENTS 4     /* of a part */
+#define MAX_COARSE 16      /* that are polished for it, while that replays .. */
+#define COARSE_ACTIONS 1e6 /* so few actions, or */
+#define COARSE_SHARE 0.03  /* so small a share of those of the whole search */
 
 /* Does it equal the one tried last except for the schedule's name? */
 static bool is_repeat(const struct merak_candidate *c,
@@ -104,13 +110,15 @@ static void run_best(struct merak_search *s)
                 break;
         }
         if (merak_search_is_useless(s, c->rated_s) ||
-            (best_s < DBL_MAX &&
-             (is_enough(s, c->rated_s, best_s) || merak_search_is_over(s))))
+            (best_s < DBL_MAX && (is_enough(s, merak_search_time(c), best_s) ||
+                                  merak_search_is_over(s))))
             break;
         if (c->arena > 0 || is_repeat(c, &last))
             continue;
         last = *c;
         merak_candidate_try_polished(s, c);
+        merak_candidates_correct(c + 1, s->n_cands - i - 1, c, last.rated_s,
+                                 MERAK_SEARCH_ERROR);
         tried++;
         if (c->step_s == DBL_MAX)
             hangs = c->schedule;
@@ -184,9 +192,48 @@ static void climb_all(struct merak_search *s)
     }
 }
 
+/* Do both divide the ranks alike? */
+static bool has_degrees(const struct merak_candidate *a,
+                        const struct merak_candidate *b)
+{
+    return a->plan.tp == b->plan.tp && a->plan.ep == b->plan.ep &&
+           a->plan.cp == b->plan.cp && a->plan.pp == b->plan.pp &&
+           a->table->width == b->table->width;
+}
+
+/* Where parts have few segments the first cut may be far from the best: the
+ * first of each degrees is polished before estimates are compared. */
+static void polish_coarse(struct merak_search *s)
+{
+    struct merak_candidate *done[MAX_COARSE];
+    double most =
+        fmax(COARSE_ACTIONS, COARSE_SHARE * (double)s->tally.actions) +
+        (double)s->tally.actions;
+    int n = 0;
+
+    for (int i = 0; i < s->n_cands && n < MAX_COARSE &&
+                    (double)s->tally.actions < most && merak_search_goes_on(s);
+         i++) {
+        struct merak_candidate *c = &s->cand[i];
+        int k = 0;
+
+        if (merak_search_is_slow(s, c->rated_s))
+            break;
+        while (k < n && !has_degrees(done[k], c))
+            k++;
+        if (k < n || c->plan.pp == 1 || c->polished ||
+            c->table->n >= FEW_SEGMENTS * merak_plan_parts(&c->plan))
+            continue;
+        merak_search_polish(s, c);
+        done[n++] = c;
+    }
+    merak_candidates_sort(s->cand, s->n_cands);
+}
+
 void merak_search_finals(struct merak_search *s)
 {
     merak_candidates_sort(s->cand, s->n_cands);
+    polish_coarse(s);
     merak_candidates_sort(s->big, s->n_bigs);
     run_best(s);
     refit(s);

@@ -40,6 +40,22 @@ void merak_candidates_sort(struct merak_candidate *list, int n)
         qsort(list, (size_t)n, sizeof(*list), sooner);
 }
 
+void merak_candidates_correct(struct merak_candidate *list, int n,
+                              const struct merak_candidate *built,
+                              double rated_s, double least)
+{
+    double error = built->step_s / rated_s;
+
+    if (!built->settled || error < least)
+        return;
+    for (int i = 0; i < n; i++) {
+        if (list[i].step_s == 0 && list[i].table == built->table &&
+            list[i].plan.zero == built->plan.zero)
+            list[i].error = fmax(list[i].error, error);
+    }
+    merak_candidates_sort(list, n);
+}
+
 bool merak_search_is_useless(const struct merak_search *s, double seconds)
 {
     return seconds >= MERAK_SEARCH_ERROR * merak_search_worth_s(s->in) ||

@@ -15,6 +15,13 @@
 
 /* Simulated ones that fit come first, by time; then the rest, by estimate. */
 void merak_candidates_sort(struct merak_candidate *list, int n);
+/* Estimates of one table and level of ZeRO err alike: where one that was rated
+ * as rated_s takes `least` times as long or longer when it is built, so are the
+ * others expected to.  The list, of which it is no member, is then sorted again.
+ */
+void merak_candidates_correct(struct merak_candidate *list, int n,
+                              const struct merak_candidate *built,
+                              double rated_s, double least);
 /* Only seconds are asked for: is it too slow, or did a large plan answer? */
 bool merak_search_is_useless(const struct merak_search *s, double seconds);
 /* Does it need only a little too much memory?  A given cut has no alternative,
@@ -37,5 +44,11 @@ void merak_candidate_lessen(struct merak_search *s, struct merak_candidate *c);
  * the same whichever others a request has. */
 void merak_candidate_climb(struct merak_search *s, struct merak_candidate *c,
                            double effort);
+
+/* --- moves.c -------------------------------------------------------------- */
+
+/* Try what memory makes slow with its optimizer state in the host's memory, and
+ * with more shared out over replicas, where neither is given. */
+void merak_search_try_moves(struct merak_search *s);
 
 #endif

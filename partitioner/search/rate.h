@@ -20,6 +20,7 @@ struct merak_candidate {
     int *balanced;           /* bounds whose longest part is shortest, memory
                                 ignored: the same for all schedules */
     double rated_s;
+    double error; /* times which plans of its kind took longer; 0: unknown */
     double bytes;         /* of the stage that takes most */
     int stage;            /* that one */
     double step_s, arena; /* of its programs; 0: not built */

@@ -183,7 +183,7 @@ void merak_search_rate_variant(struct merak_search *s,
 
 double merak_search_time(const struct merak_candidate *c)
 {
-    return c->step_s > 0 ? c->step_s : c->rated_s;
+    return c->step_s > 0 ? c->step_s : c->rated_s * fmax(c->error, 1);
 }
 
 /* --- the search ----------------------------------------------------------- */
@@ -419,10 +419,8 @@ static bool needs_more(const struct merak_search *s)
            merak_search_has_spare_time(s) && s->n_cands + s->n_bigs > 0;
 }
 
-/* May replicas share out more than the optimizer's state?  *sharded is the
- * request with all levels of ZeRO. */
-static bool may_shard_more(const struct merak_search *s,
-                           struct merak_search_input *sharded)
+bool merak_search_may_shard_more(const struct merak_search *s,
+                                 struct merak_search_input *sharded)
 {
     const struct merak_choices *pin = &s->in->pin;
 
@@ -508,11 +506,11 @@ static enum merak_status search_once(const struct merak_search_input *input,
     if (rc != MERAK_OK)
         return rc;
     if (merak_search_init(&s, input, err) == MERAK_OK) {
-        s.turn.spare = may_shard_more(&s, &sharded) ||
+        s.turn.spare = merak_search_may_shard_more(&s, &sharded) ||
                        merak_search_may_offload(&s, &away);
         all = rate_and_build(&s);
     }
-    if (may_shard_more(&s, &sharded) && needs_more(&s)) {
+    if (merak_search_may_shard_more(&s, &sharded) && needs_more(&s)) {
         s.turn.spare = merak_search_may_offload(&s, &away);
         all = search_with(&s, &sharded, all);
     }

@@ -407,6 +407,12 @@ void merak_search_finals(struct merak_search *s);
  * the cuts of those that are nearly as fast; the list is then sorted again. */
 void merak_search_try_named(struct merak_search *s);
 
+/* May replicas share out more than the optimizer's state (search.c)?  *sharded
+ * is the request with all levels of ZeRO. */
+bool merak_search_may_shard_more(const struct merak_search *s,
+                                 struct merak_search_input *sharded)
+    MERAK_CHECKED;
+
 /* --- means.c -------------------------------------------------------------- */
 
 /* May optimizer state go to the host, if there is one?  *away is the request

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* moves.c - what memory makes slow, with more room
+ *
+ * A search rates plans that share out optimizer state.  Those that recompute,
+ * or do not fit, though they might be faster than what is chosen, are rated
+ * once more with their optimizer state in the host's memory, and with more
+ * shared out over replicas; the best of these are simulated.
+ */
+#include "config.h"
+
+#include "partitioner/search/cut.h"
+#include "partitioner/search/improve.h"
+#include "partitioner/search/need.h"
+#include "partitioner/search/replicas.h"
+
+#include "base/error.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+
+#define LEAST_TRIED 2   /* that are simulated, and more while .. */
+#define MOST_TRIED 12   /* that takes less than the effort for a request */
+#define GAIN 1.005      /* for which more is shared out than for the like */
+#define CLIMB_NEAR 1.05 /* times the chosen step: other cuts may be faster */
+#define MAX_KINDS 128   /* that are rated with a move, .. */
+#define MOST_PARTS 4000 /* while that rates so few parts of plans, or */
+#define MOST_SHARE 0.01 /* so small a share of those of the whole search */
+
+/* What makes room: optimizer state in the host's memory, or a level of
+ * merak_search_set_level(), for plans that need at most so many times the
+ * limit. */
+struct move {
+    bool away;
+    int level;
+    double most;
+};
+
+/* The requests that have them. */
+struct moved {
+    const struct merak_search_input *asked;
+    struct merak_search_input away, sharded;
+};
+
+/* Seconds that it may take if there were memory enough. */
+static double least_s(const struct merak_candidate *c)
+{
+    return merak_search_time(c) - c->part_s[MERAK_PART_RECOMPUTE];
+}
+
+/* What has least to lose by its memory first. */
+static int by_least(const void *a, const void *b)
+{
+    const struct merak_candidate *x = a, *y = b;
+    double dx = least_s(x), dy = least_s(y);
+
+    return dx != dy ? (dx < dy ? -1 : 1)
+                    : merak_search_compare_plans(&x->plan, &y->plan);
+}
+
+/* Make the move; false: it is none for this plan. */
+static bool make(struct merak_search *s, const struct moved *in,
+                 const struct move *move, struct merak_plan *plan)
+{
+    const int zero = plan->zero;
+    bool made;
+
+    if (move->away) {
+        made = plan->offload != in->away.pin.offload;
+        plan->offload = in->away.pin.offload;
+        return made;
+    }
+    s->in = &in->sharded;
+    made = merak_search_set_level(s, move->level, plan) && plan->zero > zero;
+    s->in = in->asked;
+    return made;
+}
+
+/* Does it not fit, or only since it recomputes, though it may be as fast as the
+ * chosen plan? */
+static bool may_move(struct merak_search *s, const struct moved *in,
+                     const struct move *move, const struct merak_candidate *c)
+{
+    bool drops = merak_drops_any(c->drop, merak_plan_parts(&c->plan));
+    struct merak_plan plan = c->plan;
+
+    return c->given.cut == NULL && c->bytes <= move->most * s->limit &&
+           c->step_s < DBL_MAX && c->rated_s < DBL_MAX &&
+           (!c->settled || drops) && (drops || c->bytes > s->limit) &&
+           least_s(c) < MERAK_SEARCH_ERROR * merak_search_time(&s->cand[0]) &&
+           make(s, in, move, &plan);
+}
+
+/* Do both have the same stages under the same schedule? */
+static bool has_stages(const struct merak_candidate *a,
+                       const struct merak_candidate *b)
+{
+    return a->table == b->table && a->schedule == b->schedule &&
+           a->plan.pp == b->plan.pp && a->plan.chunks == b->plan.chunks;
+}
+
+/* Of those that may move the first of each kind, by least_s(): a list to be
+ * freed, and its length. */
+static struct merak_candidate *list_movable(struct merak_search *s,
+                                            const struct moved *in,
+                                            const struct move *move, int *n_p)
+{
+    int all = s->n_cands + s->n_bigs, some = 0, n = 0;
+    struct merak_candidate *list = calloc((size_t)all, sizeof(*list));
+
+    if (list == NULL)
+        s->rc = merak_fail_nomem(s->err, (size_t)all * sizeof(*list));
+    for (int i = 0; list != NULL && i < all; i++) {
+        const struct merak_candidate *c =
+            i < s->n_cands ? &s->cand[i] : &s->big[i - s->n_cands];
+
+        if (may_move(s, in, move, c))
+            list[some++] = *c;
+    }
+    if (some > 0)
+        qsort(list, (size_t)some, sizeof(*list), by_least);
+    for (int i = 0; i < some && n < MAX_KINDS; i++) {
+        int k = 0;
+
+        while (k < n && !has_stages(&list[k], &list[i]))
+            k++;
+        if (k == n)
+            list[n++] = list[i];
+    }
+    *n_p = n;
+    return list;
+}
+
+/* May it fit, however it is cut? */
+static bool may_fit(struct merak_search *s, struct merak_candidate *c)
+{
+    struct merak_follow follow;
+    bool may = false;
+
+    if (merak_follow_init(&follow, c->schedule, &c->plan)) {
+        c->follow = &follow;
+        may = merak_stages_least(&s->cost, c) <= s->limit * MERAK_SEARCH_SLACK;
+    }
+    c->follow = NULL;
+    merak_follow_fini(&follow);
+    return may;
+}
+
+/* Rate it anew, if it may fit.  Is it nearly as fast as the chosen plan, or
+ * faster? */
+static bool rate(struct merak_search *s, struct merak_candidate *c)
+{
+    struct merak_candidate fewer;
+
+    c->step_s = c->arena = 0;
+    c->settled = c->polished = c->retried = false;
+    if (!may_fit(s, c) || !merak_search_room(s, c))
+        return false;
+    merak_search_cut(s, c, NULL, s->limit * MERAK_SEARCH_SLACK, false);
+    if (c->rated_s > 0 && merak_search_fewest(s, c, s->limit, &fewer) &&
+        fewer.rated_s < c->rated_s)
+        *c = fewer;
+    return c->rated_s > 0 &&
+           c->rated_s < MERAK_SEARCH_ERROR * merak_search_time(&s->cand[0]);
+}
+
+/* Rate it with the move, replicas laid out in the best way. */
+static bool rate_moved(struct merak_search *s, const struct moved *in,
+                       const struct move *move, struct merak_candidate *c)
+{
+    struct merak_home home[MERAK_MAX_HOMES];
+    struct merak_candidate best = {.rated_s = 0};
+    int n = 0;
+
+    if (!make(s, in, move, &c->plan))
+        return false;
+    if (move->away)
+        return rate(s, c);
+    s->in = &in->sharded;
+    n = merak_search_homes(s, c, home);
+    s->in = in->asked;
+    for (int i = 0; i < n && s->rc == MERAK_OK; i++) {
+        struct merak_candidate with = *c;
+
+        with.plan.dp_in = home[i].dp_in;
+        with.plan.zero_home = home[i].home;
+        if (rate(s, &with) &&
+            (best.rated_s == 0 || with.rated_s < best.rated_s))
+            best = with;
+    }
+    if (best.rated_s > 0)
+        *c = best;
+    return best.rated_s > 0;
+}
+
+/* Append it to a list, or put it in the place of the one with its stages, if it
+ * is faster enough. */
+static void add(struct merak_search *s, struct merak_candidate **list, int *n,
+                const struct merak_candidate *c)
+{
+    int i = 0;
+
+    while (i < *n && !has_stages(&(*list)[i], c))
+        i++;
+    if (i == *n)
+        merak_search_keep(s, list, n, c);
+    else if (c->rated_s * GAIN < (*list)[i].rated_s)
+        (*list)[i] = *c;
+}
+
+/* Rate what may move, with it; those that may be as fast as the chosen plan are
+ * added to a list. */
+static void rate_move(struct merak_search *s, const struct moved *in,
+                      const struct move *move, struct merak_candidate **some,
+                      int *n_some)
+{
+    double most = fmax(MOST_PARTS, MOST_SHARE * (double)s->tally.parts) +
+                  (double)s->tally.parts;
+    int n;
+    struct merak_candidate *list = list_movable(s, in, move, &n);
+
+    for (int i = 0;
+         i < n && (double)s->tally.parts < most && merak_search_goes_on(s);
+         i++) {
+        if (rate_moved(s, in, move, &list[i]))
+            add(s, some, n_some, &list[i]);
+    }
+    free(list);
+}
+
+/* Any of what memory makes slow may be the fastest then, not only what would be
+ * named: which those are changes with the memory, and more of it is not to make
+ * a plan slower.  The bound of all degrees is for what ranks keep as asked. */
+void merak_search_try_moves(struct merak_search *s)
+{
+    struct moved in = {.asked = s->in};
+    bool away = merak_search_may_offload(s, &in.away);
+    bool shard = merak_search_may_shard_more(s, &in.sharded);
+    struct merak_candidate *list = NULL;
+    double most = s->effort.done + MERAK_EFFORT;
+    int n = 0;
+
+    if (away)
+        rate_move(s, &in, &(struct move){.away = true, .most = 2}, &list, &n);
+    for (int l = 0; l < MERAK_SEARCH_LEVELS && shard; l++)
+        rate_move(s, &in, &(struct move){.level = l, .most = 4}, &list, &n);
+    merak_candidates_sort(list, n);
+    for (int i = 0; i < n && i < MOST_TRIED && merak_search_goes_on(s); i++) {
+        struct merak_candidate *c = &list[i];
+        double rated_s = c->rated_s;
+
+        if (i >= LEAST_TRIED && s->effort.done > most)
+            break;
+        merak_candidate_try_polished(s, c);
+        if (c->step_s < CLIMB_NEAR * merak_search_time(&s->cand[0]) &&
+            merak_search_effort(c) <= MERAK_EFFORT / 4)
+            merak_candidate_climb(s, c, MERAK_EFFORT);
+        merak_candidates_correct(&list[i + 1], n - i - 1, c, rated_s, 1);
+        merak_search_keep(s, &s->cand, &s->n_cands, c);
+    }
+    if (n > 0)
+        s->bound_s = fmin(s->bound_s, merak_search_least_step(s));
+    merak_candidates_sort(s->cand, s->n_cands);
+    free(list);
+}
