@@ -79,6 +79,28 @@ static void survive_file_limits(void)
         sigaction(SIGXFSZ, &action, NULL);
 }
 
+/* UCX catches SIGHUP when its library is loaded, before main(), and does
+ * nothing of use then: a terminal that is closed would end nothing, nohup's
+ * request would be lost, and programs that are started from here would not have
+ * it either.  So what was asked for is noted before any library begins. */
+static bool hangups_are_ignored;
+
+static void note_hangups(void)
+{
+    struct sigaction old;
+
+    hangups_are_ignored =
+        sigaction(SIGHUP, NULL, &old) == 0 && old.sa_handler == SIG_IGN;
+}
+
+__attribute__((section(".preinit_array"),
+               used)) static void (*const first_of_all)(void) = note_hangups;
+
+static void restore_hangups(void)
+{
+    signal(SIGHUP, hangups_are_ignored ? SIG_IGN : SIG_DFL);
+}
+
 static int run(const struct command *c, int argc, char **argv)
 {
     FILE *screen = NULL;
@@ -116,6 +138,7 @@ int main(int argc, char **argv)
 
     merak_open_std();
     survive_file_limits();
+    restore_hangups();
     if (strcmp(name, "--version") == 0) {
         puts(PACKAGE_STRING);
         return merak_cmd_flush(name, MERAK_EXIT_DONE);

@@ -65,6 +65,10 @@ static void catch_signals(const struct merak_trainer *t)
                   "(no --ckpt); a second signal ends the run at once\n";
     sigaction(SIGUSR1, &sa, NULL);
     sigaction(SIGTERM, &sa, NULL);
+    /* A terminal was closed, unless nohup asked to go on.  In a program of a
+     * user's it is UCX's, which has hidden what was asked for. */
+    if (sigaction(SIGHUP, NULL, &was) == 0 && was.sa_handler == SIG_DFL)
+        sigaction(SIGHUP, &sa, NULL);
     sa.sa_flags |= (int)SA_RESETHAND;
     if (sigaction(SIGINT, NULL, &was) == 0 && was.sa_handler != SIG_IGN)
         sigaction(SIGINT, &sa, NULL);

@@ -31,7 +31,7 @@ field()
         tr '\n' ' '
 }
 
-echo 1..20
+echo 1..21
 
 seq 1000000 >"$tmp/text"
 "$merak" data pack --tokenizer byte --out "$tmp/text" "$tmp/text" >/dev/null
@@ -118,7 +118,8 @@ ok $? "held-out samples without one are named" "$tmp/out"
 # A validation that would take many seconds ends at once, and the step is saved.
 data=$tmp/text
 rm -r "$tmp/run"
-MERAK_LOG=debug "$merak" train --model "$model" --data "$data" \
+MERAK_LOG=debug env --default-signal=HUP "$merak" train --model "$model" \
+    --data "$data" \
     --threads 1 --seq 64 --global-batch 8 --valid-fraction 0.5 --eval-every 1 \
     --eval-samples 100000000 --steps 9 --ckpt "$tmp/run" --ckpt-every 9 \
     >"$tmp/out" 2>&1 &
@@ -127,7 +128,7 @@ for ((i = 0; i < 600; i++)); do
     ! grep -q 'validation begins' "$tmp/out" || break
     sleep 0.1
 done
-kill -TERM $pid
+kill -HUP $pid # as of a terminal that is closed
 wait $pid
 code=$?
 [ $code -eq 75 ] && grep -q 'step 1  validation ends here' "$tmp/out" &&
@@ -135,6 +136,18 @@ code=$?
 ok $? "a request to stop ends a validation" "$tmp/out"
 "$merak" ckpt verify "$tmp/run/step-00000001" >"$tmp/out" 2>&1
 ok $? "its step is saved" "$tmp/out"
+
+# A hangup that nohup asks to ignore, before and after libraries begin.
+mkfifo "$tmp/fifo"
+(trap '' HUP && exec "$merak" data pack --tokenizer byte --out "$tmp/late" \
+    "$tmp/fifo") >"$tmp/out" 2>&1 &
+pid=$!
+exec 3>"$tmp/fifo" # once it is opened there
+kill -HUP $pid
+echo text >&3
+exec 3>&-
+wait $pid && [ -s "$tmp/late.bin" ]
+ok $? "nohup is heeded" "$tmp/out"
 
 # --- what is said at the end, and Slurm's variables ---
 
