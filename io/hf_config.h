@@ -35,6 +35,7 @@ enum merak_family {
     MERAK_OLMOE,
     MERAK_GLM4_MOE,
     MERAK_DEEPSEEK_V3,
+    MERAK_DEEPSEEK_V2,
     MERAK_FAMILIES, /* how many */
 };
 
@@ -104,6 +105,7 @@ struct merak_hf_mixture {
     bool sigmoid, normal, rounded;
     bool wide; /* logits are computed in fp32 */
     size_t groups, groups_kept;
+    bool groups_by_best;
     float scale;
     float aux; /* coefficient of the loss by load (merak_balance()) */
 };

@@ -67,6 +67,7 @@ const struct merak_hf_experts merak_hf_glm4_experts = {
     .wide = true,
     .shared_count_field = "n_shared_experts",
     .dense_first_field = "first_k_dense_replace",
+    .dense_first = 1,
 };
 
 /* The same source. */
@@ -87,6 +88,20 @@ const struct merak_hf_experts merak_hf_deepseek_v3_experts = {
     .groups = 8,
     .groups_kept = 4,
     .scale = 2.5,
+};
+
+/* DeepSeek-AI 2024 (arXiv:2405.04434), sec. 2.2. */
+const struct merak_hf_experts merak_hf_deepseek_v2_experts = {
+    .count_field = "n_routed_experts",
+    .count_alias = "num_experts",
+    .count = 64,
+    .width_field = "moe_intermediate_size",
+    .width = 1407,
+    .wide = true,
+    .shared_count_field = "n_shared_experts",
+    .shared_count = 2,
+    .dense_first_field = "first_k_dense_replace",
+    .groups_by_method = true,
 };
 
 static const struct {
@@ -139,14 +154,37 @@ static void read_sparse(struct merak_hf_reader *r, size_t layers,
     }
 }
 
+/* Of a softmax: topk_method says whether there are groups, whose numbers then
+ * have no defaults. */
+static bool has_groups(struct merak_hf_reader *r)
+{
+    const char *method = merak_hf_word(r, "topk_method", "greedy");
+
+    if (strcmp(method, "group_limited_greedy") == 0)
+        return true;
+    if (strcmp(method, "greedy") != 0)
+        merak_hf_refuse(r, "topk_method", "greedy or group_limited_greedy");
+    (void)merak_hf_field(r, "n_group");
+    (void)merak_hf_field(r, "topk_group");
+    return false;
+}
+
 static void read_groups(struct merak_hf_reader *r,
                         const struct merak_hf_experts *f,
                         struct merak_hf_mixture *m)
 {
-    m->groups = merak_hf_size(r, "n_group", MOST_EXPERTS,
-                              f->groups > 0 ? f->groups : 1);
-    m->groups_kept = merak_hf_size(r, "topk_group", MOST_EXPERTS,
-                                   f->groups_kept > 0 ? f->groups_kept : 1);
+    size_t groups = f->groups > 0 ? f->groups : 1;
+    size_t kept = f->groups_kept > 0 ? f->groups_kept : 1;
+
+    if (f->groups_by_method)
+        m->groups_by_best = has_groups(r);
+    if (m->groups_by_best)
+        groups = kept = 0;
+    m->groups = m->groups_kept = 1;
+    if (m->groups_by_best || !f->groups_by_method) {
+        m->groups = merak_hf_size(r, "n_group", MOST_EXPERTS, groups);
+        m->groups_kept = merak_hf_size(r, "topk_group", MOST_EXPERTS, kept);
+    }
     m->scale = merak_hf_positive(r, "routed_scaling_factor",
                                  f->scale > 0 ? f->scale : 1);
     if (r->rc == MERAK_OK &&
@@ -169,7 +207,9 @@ static void read_shared(struct merak_hf_reader *r,
         m->shared_gate = true;
     } else if (f->shared_count_field != NULL) {
         m->shared_ffn =
-            merak_hf_size(r, f->shared_count_field, MOST_EXPERTS, 1) * m->ffn;
+            merak_hf_size(r, f->shared_count_field, MOST_EXPERTS,
+                          f->shared_count > 0 ? f->shared_count : 1) *
+            m->ffn;
     }
 }
 
@@ -218,10 +258,10 @@ void merak_hf_experts_read(struct merak_hf_reader *r,
         read_sparse(r, c->layers, m);
     if (f->dense_first_field != NULL)
         first = read_count(r, f->dense_first_field, MERAK_HF_LAYERS,
-                           f->dense_first > 0 ? f->dense_first : 1);
+                           f->dense_first);
     for (size_t i = 0; i < first && i < c->layers; i++)
         m->is_dense[i] = true;
-    if (f->sigmoid)
+    if (f->sigmoid || f->groups_by_method)
         read_groups(r, f, m);
     read_shared(r, f, m);
     read_loss(r, f, m);

@@ -122,6 +122,14 @@ static const struct merak_hf_family families[] = {
      .options = deepseek_v3_options, .known = deepseek_v3_known,
      SIZES(129280, 7168, 18432, 61, 128, 4096), .norm_eps = 1e-6,
      .experts = &merak_hf_deepseek_v3_experts, .latent = &deepseek_v3_latent},
+    {FAMILY("kimi_k2", "DeepseekV3", "DeepseekV3ForCausalLM", DEEPSEEK_V3),
+     .options = deepseek_v3_options, .known = deepseek_v3_known,
+     SIZES(129280, 7168, 18432, 61, 128, 4096), .norm_eps = 1e-6,
+     .experts = &merak_hf_deepseek_v3_experts, .latent = &deepseek_v3_latent},
+    {FAMILY("deepseek_v2", "DeepseekV2", "DeepseekV2ForCausalLM", DEEPSEEK_V2),
+     .options = deepseek_v2_options, .known = llama_known,
+     SIZES(102400, 4096, 11008, 32, 32, 2048), .norm_eps = 1e-6,
+     .experts = &merak_hf_deepseek_v2_experts, .latent = &deepseek_v2_latent},
 };
 
 enum { N_FAMILIES = sizeof(families) / sizeof(families[0]) };

@@ -74,7 +74,7 @@ struct merak_hf_rope_family {
 struct merak_hf_experts {
     const char *count_field, *width_field; /* width NULL: as other MLPs */
     const char *count_alias; /* that transformers writes; NULL: the same */
-    size_t count, chosen, width;
+    size_t count, chosen, width; /* chosen 0: there is no default */
     const char *normal_field;
     bool is_normal; /* weights are divided by their sum, or its default */
     bool sigmoid;   /* scores, which have biases and groups */
@@ -83,12 +83,13 @@ struct merak_hf_experts {
     /* One more MLP for all tokens, of a width of its own and with a gate, or as
      * wide as so many experts. */
     const char *shared_width_field, *shared_count_field;
-    size_t shared_width;
+    size_t shared_width, shared_count; /* count 0: 1 */
     bool sparse_fields; /* decoder_sparse_step and mlp_only_layers */
     const char *dense_first_field;
-    size_t dense_first;         /* its default; 0: 1 */
+    size_t dense_first;         /* its default */
     size_t groups, groups_kept; /* defaults of those of sigmoids; 0: 1 */
     double scale;               /* likewise, of routed_scaling_factor */
+    bool groups_by_method;      /* scores have groups if topk_method says so */
     double aux; /* default of router_aux_loss_coef; 0: 0.001 */
 };
 /* Latent attention of a family: defaults of its fields. */
@@ -102,6 +103,7 @@ extern const struct merak_hf_experts merak_hf_qwen3_experts;
 extern const struct merak_hf_experts merak_hf_olmoe_experts;
 extern const struct merak_hf_experts merak_hf_glm4_experts;
 extern const struct merak_hf_experts merak_hf_deepseek_v3_experts;
+extern const struct merak_hf_experts merak_hf_deepseek_v2_experts;
 
 struct merak_hf_family {
     const char *type;  /* model_type */

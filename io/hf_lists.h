@@ -9,6 +9,14 @@
 /* --- latent attention
  * ------------------------------------------------------------------------- */
 
+static const struct merak_hf_latent_family deepseek_v2_latent = {
+    .kv_rank = 512,
+    .q_rank = 1536,
+    .own = 128,
+    .turned = 64,
+    .value = 128,
+};
+
 static const struct merak_hf_latent_family deepseek_v3_latent = {
     .kv_rank = 512,
     .q_rank = 1536,
@@ -291,6 +299,15 @@ static const struct merak_hf_option olmoe_options[] = {
 static const struct merak_hf_option deepseek_v3_options[] = {
     ACT("hidden_act", "silu", SILU),
     FLAG("attention_bias", attn_bias, false),
+    END,
+};
+
+/* What norm_topk_prob changes, transformers does not compute. */
+static const struct merak_hf_option deepseek_v2_options[] = {
+    ACT("hidden_act", "silu", SILU),
+    FLAG("attention_bias", attn_bias, false),
+    NEVER("mlp_bias"),
+    NEVER("norm_topk_prob"),
     END,
 };
 

@@ -414,6 +414,7 @@ static struct merak_value *mixture(const struct layer *l, struct merak_value *x)
                                             .rounded = c->rounded,
                                             .groups = c->groups,
                                             .groups_kept = c->groups_kept,
+                                            .groups_by_best = c->groups_by_best,
                                             .scale = c->scale};
     const char *const word[] = {l->words->expert_gate, l->words->expert_up,
                                 l->words->expert_down};

@@ -308,6 +308,8 @@ static const struct names own[MERAK_FAMILIES] = {
                         "embed_out", NULL},
     [MERAK_GLM4_MOE] = {model_rows, NULL, llama_spare, NULL, NULL,
                         "model.layers."},
+    [MERAK_DEEPSEEK_V2] = {model_rows, latent_rows, llama_spare, NULL, NULL,
+                           NULL},
     [MERAK_DEEPSEEK_V3] = {model_rows, latent_rows, llama_spare, NULL, NULL,
                            "model.layers."},
 };

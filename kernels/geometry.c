@@ -447,6 +447,7 @@ struct merak_route merak_route_view(const struct merak_kernel_call *call)
                                 .normal = a->i[2] == 1,
                                 .groups = a->i[3] > 1 ? (size_t)a->i[3] : 1,
                                 .kept = a->i[3] > 1 ? (size_t)a->f[1] : 1,
+                                .by_best = a->i[4] == 1,
                                 .scale = a->f[0] > 0 ? a->f[0] : 1,
                                 .rounded = a->f[2] == 1};
 }

@@ -329,6 +329,7 @@ struct merak_route {
     bool rounded;         /* weights, to the type of the logits */
     size_t groups, kept;  /* groups of experts, and how many of them count; 1:
                              there are none */
+    bool by_best;         /* groups, by their best expert and not the two */
     double scale;
 };
 struct merak_route merak_route_view(const struct merak_kernel_call *call);

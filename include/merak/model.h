@@ -399,6 +399,8 @@ struct merak_route_options {
                                    the best by the sum of their two best
                                    experts; 0: no groups.  DeepSeek-AI 2024
                                    (arXiv:2412.19437), sec. 2.1.2 */
+    bool groups_by_best;        /* by their best expert alone.  DeepSeek-AI 2024
+                                   (arXiv:2405.04434), sec. 2.2.2 */
     float scale;    /* weights are multiplied by it; 0: 1 */
 };
 void merak_route(struct merak_model *m, struct merak_value *logits,

@@ -59,14 +59,16 @@ static size_t best(const float *merit, const bool *out, size_t from, size_t to)
     return found;
 }
 
-static float group_merit(const float *merit, bool *out, size_t from, size_t to)
+static float group_merit(const float *merit, bool *out, size_t from, size_t to,
+                         bool by_best)
 {
     size_t first = best(merit, out, from, to), second;
 
     out[first] = true;
     second = best(merit, out, from, to);
     out[first] = false;
-    return second < to ? merit[first] + merit[second] : merit[first];
+    return !by_best && second < to ? merit[first] + merit[second]
+                                   : merit[first];
 }
 
 /* Rule out the experts of groups that do not count. */
@@ -76,7 +78,8 @@ static void keep_groups(const struct merak_route *r, const float *merit,
     size_t size = r->E / r->groups;
 
     for (size_t g = 0; g < r->groups; g++)
-        groups[g] = group_merit(merit, out, g * size, (g + 1) * size);
+        groups[g] =
+            group_merit(merit, out, g * size, (g + 1) * size, r->by_best);
     for (size_t g = 0; g < r->groups; g++) {
         size_t better = 0;
 

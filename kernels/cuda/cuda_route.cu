@@ -42,19 +42,20 @@ static __device__ __forceinline__ bool is_taken(const int32_t *id, size_t n,
     return false;
 }
 
-/* The sum of a group's two best. */
+/* The sum of a group's two best, or its best. */
 static __device__ __forceinline__ float group_merit(const float *merit,
-                                                    size_t size)
+                                                    size_t size, bool by_best)
 {
-    float first = merit[0], second = -INFINITY;
+    float first = merit[0], second = by_best || size == 1 ? 0 : -INFINITY;
 
     for (size_t e = 1; e < size; e++) {
         float x = merit[e];
 
-        second = fmaxf(second, fminf(x, first));
+        if (!by_best)
+            second = fmaxf(second, fminf(x, first));
         first = fmaxf(first, x);
     }
-    return size > 1 ? first + second : first;
+    return first + second;
 }
 
 /* Does a group count?  It does if fewer than `kept` are better. */
@@ -62,10 +63,10 @@ static __device__ __forceinline__ bool is_kept(const merak_route &r,
                                                const float *merit, size_t group)
 {
     size_t size = r.E / r.groups, better = 0;
-    float own = group_merit(merit + group * size, size);
+    float own = group_merit(merit + group * size, size, r.by_best);
 
     for (size_t g = 0; g < r.groups; g++) {
-        float other = group_merit(merit + g * size, size);
+        float other = group_merit(merit + g * size, size, r.by_best);
 
         better += other > own || (other == own && g < group);
     }

@@ -76,8 +76,8 @@ static size_t best(const struct merak_kernel_call *call,
     return found;
 }
 
-/* The sum of a group's two best; Wang et al. 2024 (arXiv:2412.19437), sec.
- * 2.1.2. */
+/* The sum of a group's two best; DeepSeek-AI 2024 (arXiv:2412.19437), sec.
+ * 2.1.2.  Or its best; DeepSeek-AI 2024 (arXiv:2405.04434), sec. 2.2.2. */
 static double group_merit(const struct merak_kernel_call *call,
                           const struct merak_route *r, size_t token,
                           size_t group)
@@ -88,7 +88,8 @@ static double group_merit(const struct merak_kernel_call *call,
     size_t second = best(call, r, token, from, to, &taken, 1);
     double sum = merit(call, r, token, first);
 
-    return second < to ? sum + merit(call, r, token, second) : sum;
+    return !r->by_best && second < to ? sum + merit(call, r, token, second)
+                                      : sum;
 }
 
 /* Is this group one of those that count? */

@@ -264,7 +264,7 @@ void merak_route(struct merak_model *m, struct merak_value *logits,
 {
     struct merak_attrs attrs = {
         .i = {(int64_t)opt->k, opt->sigmoid, opt->normalise,
-              (int64_t)opt->groups},
+              (int64_t)opt->groups, opt->groups_by_best},
         .f = {(double)opt->scale, (double)opt->groups_kept, opt->rounded}};
     struct merak_value *in[] = {logits, bias}, *out[2] = {NULL, NULL};
 

@@ -84,7 +84,8 @@
  *     dropout       x -> y; f[0] = p, i[0] = stream (unique in the model)
  *     route         z c[B,T,E], (bias f32[E]) -> w f32[B,T,K], ids i32[B,T,K];
  *                   E whole; i[0] = K, i[1] = 1: scores are sigmoids, i[2] =
- *                   1: weights are divided by their sum, i[3] = groups, f[0]
+ *                   1: weights are divided by their sum, i[3] = groups, i[4]
+ *                   = 1: those by their best expert, not the two best, f[0]
  *                   = factor of the weights, 0: 1, f[1] = groups kept, f[2]
  *                   = 1: weights are rounded to the type of z
  *     experts       x c[B,T,C], w f32[B,T,K], ids i32[B,T,K], gate c[E,F,C],

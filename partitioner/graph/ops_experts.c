@@ -391,6 +391,7 @@ static const struct merak_number route_numbers[] = {
     {"router groups", 'i', 3},
     {"router scale", 'f', 0},
     {"router groups kept", 'f', 1},
+    {"router groups by their best", 'i', 4},
     {NULL, 0, 0}};
 
 const struct merak_op merak_ops_experts[] = {

@@ -110,6 +110,8 @@ static struct row rows[] = {
     {"hf/deepseek_v3.json", "hf/deepseek_v3.vec", "cpu", 2, 1, "1f1b"},
     {"hf/deepseek_v3-direct.json", "hf/deepseek_v3-direct.vec", "cpu", 1, 2,
      "1f1b"},
+    {"hf/deepseek_v2.json", "hf/deepseek_v2.vec", "ref", 1, 2, "1f1b"},
+    {"hf/deepseek_v2.json", "hf/deepseek_v2.vec", "cpu", 2, 1, "1f1b"},
     {"gpt2.json", "documents/gpt2-documents.vec", "ref", 1, 2, "1f1b"},
     {"gpt2.json", "documents/gpt2-documents.vec", "cpu", 2, 1, "gpipe"},
     {"llama.json", "documents/llama-documents.vec", "ref", 1, 2, "1f1b"},

@@ -23,10 +23,13 @@ static struct merak_hf_config shape_of(enum merak_family family)
              "{\"model_type\":\"%s\",\"hidden_size\":32,\"n_inner\":40,"
              "\"intermediate_size\":40,\"num_hidden_layers\":2,"
              "\"num_attention_heads\":4,\"num_key_value_heads\":%d,"
-             "\"first_k_dense_replace\":1,\"qk_rope_head_dim\":8,"
+             "\"first_k_dense_replace\":1,\"num_experts_per_tok\":2,\"qk_rope_"
+             "head_dim\":8,"
              "\"head_dim\":8,\"vocab_size\":31,\"pad_token_id\":null,"
              "\"max_position_embeddings\":16}",
-             merak_hf_family_name(family), family == MERAK_DEEPSEEK_V3 ? 4 : 2);
+             merak_hf_family_name(family),
+             family == MERAK_DEEPSEEK_V3 || family == MERAK_DEEPSEEK_V2 ? 4
+                                                                        : 2);
     if (config_load(text, &c, &err) != MERAK_OK)
         fail_msg("%s", err.text);
     return c;

@@ -316,7 +316,7 @@ int kc_rows(int size, struct kc_row *row, int max)
         {.op = "route", /* divided by their sum, in groups */
          .n_in = 2,
          .n_out = 2,
-         .attrs = {.i = {3, 1, 1, 4}, .f = {2.5, 2}},
+         .attrs = {.i = {3, 1, 1, 4, size % 2}, .f = {2.5, 2}},
          .operand = {{'c', N(B, T, 8 * G)},
                      {'f', N(8 * G)},
                      {'f', N(B, T, 3)},

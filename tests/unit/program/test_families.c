@@ -189,6 +189,7 @@ int main(void)
         {.file = "glm4_moe"},
         {.file = "deepseek_v3"},
         {.file = "deepseek_v3-direct"},
+        {.file = "deepseek_v2"},
         {.file = "qwen2_moe-aux"},
         {.file = "gpt2-dropout", .documents = true},
         {.file = "qwen2", .documents = true},

@@ -59,6 +59,23 @@ static const struct {
      * pair and head, forward and backward */
     {"{\"model_type\": \"deepseek_v3\", \"tie_word_embeddings\": false}",
      671026419200, 37552297472, 267342283776.0},
+    /* Kimi-K2, DeepSeek-V2 and V2-Lite */
+    {"{\"model_type\": \"kimi_k2\", \"num_attention_heads\": 64, "
+     "\"n_routed_experts\": 384, \"n_group\": 1, \"topk_group\": 1, "
+     "\"first_k_dense_replace\": 1, \"vocab_size\": 163840}",
+     1026408232448, 32861500928, 0},
+    {"{\"model_type\": \"deepseek_v2\", \"hidden_size\": 5120, "
+     "\"intermediate_size\": 12288, \"num_hidden_layers\": 60, "
+     "\"num_attention_heads\": 128, \"n_routed_experts\": 160, "
+     "\"moe_intermediate_size\": 1536, \"num_experts_per_tok\": 6, "
+     "\"first_k_dense_replace\": 1, \"max_position_embeddings\": 4096}",
+     235741434880, 21375800320, 0},
+    {"{\"model_type\": \"deepseek_v2\", \"hidden_size\": 2048, "
+     "\"intermediate_size\": 10944, \"num_hidden_layers\": 27, "
+     "\"num_attention_heads\": 16, \"q_lora_rank\": null, "
+     "\"moe_intermediate_size\": 1408, \"num_experts_per_tok\": 6, "
+     "\"first_k_dense_replace\": 1, \"max_position_embeddings\": 4096}",
+     15706484224, 2661150208, 0},
 };
 
 static struct merak_hf_config config_of(const char *text)

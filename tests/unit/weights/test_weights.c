@@ -17,11 +17,11 @@
 #include <glob.h>
 
 static const char *const families[] = {
-    "gpt2",       "llama",   "mistral",  "qwen2",      "qwen3",
-    "phi3",       "olmo2",   "gemma2",   "gemma",      "gemma3_text",
-    "arcee",      "granite", "smollm3",  "olmo3",      "stablelm",
-    "starcoder2", "phi",     "gpt_neox", "mixtral",    "qwen2_moe",
-    "qwen3_moe",  "olmoe",   "glm4_moe", "deepseek_v3"};
+    "gpt2",       "llama",   "mistral",  "qwen2",       "qwen3",
+    "phi3",       "olmo2",   "gemma2",   "gemma",       "gemma3_text",
+    "arcee",      "granite", "smollm3",  "olmo3",       "stablelm",
+    "starcoder2", "phi",     "gpt_neox", "mixtral",     "qwen2_moe",
+    "qwen3_moe",  "olmoe",   "glm4_moe", "deepseek_v3", "deepseek_v2"};
 
 enum { N_FAMILIES = sizeof(families) / sizeof(families[0]) };
 
@@ -106,9 +106,9 @@ static const char *stacked_folder_of(const char *family)
  */
 static void stacked_experts_are_taken_apart(void **state)
 {
-    static const char *const mixtures[] = {"mixtral",   "qwen2_moe",
-                                           "qwen3_moe", "olmoe",
-                                           "glm4_moe",  "deepseek_v3"};
+    static const char *const mixtures[] = {
+        "mixtral",  "qwen2_moe",   "qwen3_moe",  "olmoe",
+        "glm4_moe", "deepseek_v3", "deepseek_v2"};
     const struct merak_export apart = {.ckpt = scratch_path("run"),
                                        .out = scratch_path("want"),
                                        .shard_bytes = 1000000};

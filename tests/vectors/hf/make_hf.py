@@ -173,6 +173,17 @@ MODELS = {
                            "qk_nope_head_dim": 4, "qk_rope_head_dim": 6,
                            "v_head_dim": 12, "rope_interleave": False,
                            "attention_dropout": 0.2},
+    "deepseek_v2": {"model_type": "deepseek_v2", "n_routed_experts": 8,
+                    "num_key_value_heads": 4, "num_experts_per_tok": 3,
+                    "moe_intermediate_size": 20, "n_shared_experts": 2,
+                    "topk_method": "group_limited_greedy", "n_group": 4,
+                    "topk_group": 2, "routed_scaling_factor": 1.5,
+                    "first_k_dense_replace": 1, "q_lora_rank": 12,
+                    "kv_lora_rank": 10, "qk_nope_head_dim": 6,
+                    "qk_rope_head_dim": 4, "v_head_dim": 7,
+                    "rope_scaling": {"type": "yarn", "factor": 4.0,
+                                     "mscale": 0.7, "mscale_all_dim": 0.7,
+                                     "original_max_position_embeddings": 64}},
 }
 M64 = (1 << 64) - 1
 GOLDEN = 0x9E3779B97F4A7C15

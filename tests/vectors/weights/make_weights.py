@@ -103,6 +103,13 @@ MODELS = {
                          "mscale_all_dim": 0.8,
                          "original_max_position_embeddings": 16}},
                     BF16, "50GB"),
+    "deepseek_v2": ({**SHAPE, "model_type": "deepseek_v2",
+                     "num_key_value_heads": 4, "n_routed_experts": 4,
+                     "num_experts_per_tok": 2, "moe_intermediate_size": 10,
+                     "q_lora_rank": None, "kv_lora_rank": 8,
+                     "qk_nope_head_dim": 4, "qk_rope_head_dim": 6,
+                     "v_head_dim": 5, "first_k_dense_replace": 1},
+                    BF16, "50GB"),
 }
 
 
