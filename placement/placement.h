@@ -77,12 +77,12 @@ enum merak_status merak_site_init(struct merak_site *site, int n_nodes,
                                   struct merak_error *err) MERAK_CHECKED;
 void merak_site_fini(struct merak_site *site);
 /*
- * Put the nodes of a plan's islands in the plan's order: "n[5-8];n[1-4]".
- * MERAK_ERR_CONFIG if a node is in none of them, or they have unlike numbers of
- * tasks; MERAK_ERR_FORMAT if that is no such text.
+ * Put nodes in the order of their islands: "n[5-8];n[1-4]".  MERAK_ERR_CONFIG if
+ * a node is in none of them, or they have unlike numbers of tasks, of all
+ * islands or of those that have any; MERAK_ERR_FORMAT if that is no such text.
  */
 enum merak_status
-merak_site_take_islands(struct merak_site *site, const char *islands,
+merak_site_take_islands(struct merak_site *site, const char *islands, bool all,
                         struct merak_error *err) MERAK_CHECKED;
 
 /* --- request: the degrees ------------------------------------------------ */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* site_islands.c - nodes in the order of a plan's islands
+/* site_islands.c - nodes in the order of islands
  *
  * A plan that was made for islands, as sites, has their nodes in the order in
- * which its pipeline passes them: "n[5-8];n[1-4]".  Each island becomes the
- * outermost part of its nodes' paths, "island0" first, so that the walk visits
- * one after the other.
+ * which its pipeline passes them: "n[5-8];n[1-4]"; without one it is that of
+ * the file of links.  Each island becomes the outermost part of its nodes'
+ * paths, "island0" first, so that the walk visits one after the other.
  */
 #include "config.h"
 
@@ -37,28 +37,40 @@ static enum merak_status mark(const struct merak_site *site, const char *text,
     return MERAK_OK;
 }
 
-/* Every node is of one, and all have as many tasks. */
-static enum merak_status check(const struct merak_site *site,
-                               const char *islands, int n, const int *island_of,
-                               struct merak_error *err)
+static int tasks_of(const struct merak_site *site, const int *island_of, int i)
 {
+    int tasks = 0;
+
+    for (int t = 0; t < site->n_tasks; t++)
+        tasks += island_of[site->node_of_task[t]] == i;
+    return tasks;
+}
+
+/* Every node is of one, and all islands, or those that have tasks, have as
+ * many. */
+static enum merak_status check(const struct merak_site *site,
+                               const char *islands, bool all, int n,
+                               const int *island_of, struct merak_error *err)
+{
+    int used = all ? n : 0;
+
     for (int k = 0; k < site->n_nodes; k++) {
         if (island_of[k] < 0)
             return merak_fail(err, MERAK_ERR_CONFIG,
-                              "node %s is in none of the plan's islands, "
-                              "%.120s: ask for their nodes, or plan with "
-                              "--links for these",
+                              "node %s is in none of the islands %.120s: ask "
+                              "for their nodes, or name it in the file that "
+                              "--links reads",
                               site->node_name[k], islands);
     }
+    for (int i = 0; i < n && !all; i++)
+        used += tasks_of(site, island_of, i) > 0;
     for (int i = 0; i < n; i++) {
-        int tasks = 0;
+        int tasks = tasks_of(site, island_of, i);
 
-        for (int t = 0; t < site->n_tasks; t++)
-            tasks += island_of[site->node_of_task[t]] == i;
-        if (tasks * n != site->n_tasks)
+        if (tasks * used != site->n_tasks && (tasks > 0 || all))
             return merak_fail(err, MERAK_ERR_CONFIG,
-                              "island %d of the plan's %d, %.120s, has %d of "
-                              "%d tasks: ask for as many of each",
+                              "island %d of %d, %.120s, has %d of %d tasks: "
+                              "ask for as many of each",
                               i + 1, n, islands, tasks, site->n_tasks);
     }
     return MERAK_OK;
@@ -84,7 +96,7 @@ static enum merak_status prefix(char **path, int island,
 }
 
 enum merak_status merak_site_take_islands(struct merak_site *site,
-                                          const char *islands,
+                                          const char *islands, bool all,
                                           struct merak_error *err)
 {
     int *island_of = malloc(((size_t)site->n_nodes + 1) * sizeof(*island_of));
@@ -105,7 +117,7 @@ enum merak_status merak_site_take_islands(struct merak_site *site,
         at = next;
     }
     if (rc == MERAK_OK)
-        rc = check(site, islands, n, island_of, err);
+        rc = check(site, islands, all, n, island_of, err);
     for (int k = 0; rc == MERAK_OK && k < site->n_nodes; k++)
         rc = prefix(&site->node_path[k], island_of[k], err);
     free(text);

@@ -321,6 +321,24 @@ static enum merak_status check_request(struct merak_error *err)
     return rc == MERAK_OK ? check_nodes(&in, err) : rc;
 }
 
+/* Those of the plan, in its order, or else of the file of links; where degrees
+ * are auto the program finds the order. */
+static enum merak_status take_islands(struct merak_site *site, bool is_auto,
+                                      struct merak_error *err)
+{
+    const char *links = settings_text(&settings, SET_LINKS);
+    bool planned = head.islands[0] != '\0';
+
+    if (!planned && links[0] != '\0' && !is_auto &&
+        links_head_read(links, head.islands, sizeof(head.islands), err) !=
+            MERAK_OK)
+        return MERAK_ERR_CONFIG;
+    if (head.islands[0] == '\0')
+        return MERAK_OK;
+    return merak_error_as_config(
+        merak_site_take_islands(site, head.islands, planned, err), err);
+}
+
 static enum merak_status make_plan(uint32_t job, uint32_t step, char **text_p,
                                    struct merak_error *err)
 {
@@ -331,9 +349,8 @@ static enum merak_status make_plan(uint32_t job, uint32_t step, char **text_p,
     rc = read_wishes(&plan.input, &is_auto, err);
     if (rc == MERAK_OK)
         rc = site_of_step(job, step, &plan.site, err);
-    if (rc == MERAK_OK && head.islands[0] != '\0')
-        rc = merak_error_as_config(
-            merak_site_take_islands(&plan.site, head.islands, err), err);
+    if (rc == MERAK_OK)
+        rc = take_islands(&plan.site, is_auto, err);
     if (rc == MERAK_OK)
         rc = is_auto
                  ? merak_degrees_check_auto(&plan.input, plan.site.n_tasks, err)

@@ -29,6 +29,7 @@ enum setting {
     SET_ORDER,
     SET_TP_DOMAIN,
     SET_PLAN,
+    SET_LINKS,
     SET_MAP,
     SET_ENV,
     SET_COUNT
@@ -115,6 +116,11 @@ struct plan_head {
 /* MERAK_ERR_CONFIG if there is no plan at `path`. */
 enum merak_status plan_head_read(const char *path, struct plan_head *head,
                                  struct merak_error *err) MERAK_CHECKED;
+
+/* links_head.c: the nodes of a file's islands, in its order, "n[1-4];n[5-8]".
+ * MERAK_ERR_CONFIG if it has none, or not their names. */
+enum merak_status links_head_read(const char *path, char *islands, size_t bytes,
+                                  struct merak_error *err) MERAK_CHECKED;
 
 /* --- request.c --------------------------------------------------------------
  */

@@ -35,6 +35,8 @@ static const struct {
                        "Merak: where a tensor-parallel group must stay"},
     [SET_PLAN] = {"merak-plan", "MERAK_PLAN_FILE", NULL, "FILE",
                   "Merak: run the plan that `merak plan --json FILE` saved"},
+    [SET_LINKS] = {"merak-links", "MERAK_LINKS", NULL, "FILE",
+                   "Merak: islands of nodes, as for `merak plan --links`"},
     [SET_MAP] = {"merak-map", NULL, NULL, "show|quiet|FILE",
                  "Merak: print the rank map, or write it to FILE"},
     [SET_ENV] = {"merak-env", "MERAK_ENV", "env", "none|torch",
@@ -138,6 +140,10 @@ static const char *check(enum setting setting, const char *text)
                    ? NULL
                    : "expected a file of `merak plan --json` (the rank map "
                      "has --merak-map)";
+    case SET_LINKS:
+        return text[0] != '\0' ? NULL
+                               : "expected a file of islands, as for `merak "
+                                 "plan --links`";
     case SET_MAP:
         return strcmp(text, "show") == 0 || strcmp(text, "quiet") == 0 ||
                        strchr(text, '/') != NULL
@@ -321,7 +327,8 @@ static void pass(const struct settings *s, enum setting setting,
                  const char *wish)
 {
     const char *text = settings_text(s, setting);
-    char *whole = setting == SET_PLAN ? realpath(text, NULL) : NULL;
+    bool is_path = setting == SET_PLAN || setting == SET_LINKS;
+    char *whole = is_path ? realpath(text, NULL) : NULL;
 
     setenv(wish, whole != NULL ? whole : text, 1);
     free(whole);

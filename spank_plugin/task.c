@@ -182,13 +182,14 @@ static void take_wishes(spank_t sp, char text[SET_COUNT][PATH_MAX])
     }
 }
 
-/* Set the plan file for the program to read, and, without a map from srun, all
- * other settings. */
+/* Set the files of the plan and of links for the program to read, and, without
+ * a map from srun, all other settings. */
 static void apply_wishes(spank_t sp, char text[SET_COUNT][PATH_MAX],
                          bool is_placed)
 {
     for (int i = 0; i < SET_COUNT; i++) {
-        if (text[i][0] != '\0' && (i == SET_PLAN || !is_placed))
+        if (text[i][0] != '\0' &&
+            (i == SET_PLAN || i == SET_LINKS || !is_placed))
             spank_setenv(sp, setting_variable((enum setting)i), text[i], 1);
     }
 }

@@ -43,8 +43,7 @@ struct merak_islands {
                                    of logical ranks */
 };
 
-/* MERAK_ERR_FORMAT names what is missing or wrong: a field, a pair, islands of
- * unlike numbers of nodes. */
+/* MERAK_ERR_FORMAT names what is missing or wrong: a field, a pair. */
 enum merak_status merak_islands_load(const char *path,
                                      struct merak_islands **islands_p,
                                      struct merak_error *err) MERAK_CHECKED;

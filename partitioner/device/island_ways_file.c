@@ -162,7 +162,6 @@ static enum merak_status read_island(const struct reader *r, const json_t *in)
 static enum merak_status read_islands(const struct reader *r, const json_t *in)
 {
     const json_t *list = json_object_get(in, "islands");
-    const struct merak_island *island = r->islands->island;
     size_t n = json_array_size(list);
     enum merak_status rc = MERAK_OK;
 
@@ -173,15 +172,6 @@ static enum merak_status read_islands(const struct reader *r, const json_t *in)
                           r->path, MERAK_MOST_ISLANDS);
     for (size_t i = 0; i < n && rc == MERAK_OK; i++)
         rc = read_island(r, json_array_get(list, i));
-    for (size_t i = 1; i < n && rc == MERAK_OK; i++) {
-        if (island[i].nodes != island[0].nodes)
-            rc = merak_fail(r->err, MERAK_ERR_FORMAT,
-                            "%s: island \"%s\" has %d nodes, and \"%s\" %d: "
-                            "islands have equal numbers of stages; give as "
-                            "many nodes of each",
-                            r->path, island[0].name, island[0].nodes,
-                            island[i].name, island[i].nodes);
-    }
     return rc;
 }
 

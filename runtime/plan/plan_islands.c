@@ -1,11 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan_islands.c - `merak plan --links FILE`: islands of nodes
- *
- * The order of islands is that of logical ranks, so a search knows it from the
- * start.  Which one is best depends on what crosses, which only a plan has.  So
- * the first search has an order for equal hops; if what its plan sends is
- * better served by another one, a second search has that.
- */
+/* plan_islands.c - `merak plan --links FILE`: islands of nodes */
 #include "config.h"
 
 #include "runtime/plan/plan_islands.h"
@@ -15,16 +9,31 @@
 
 #include "base/error.h"
 #include "base/size.h"
-#include "partitioner/assembly/assembly.h"
-#include "partitioner/program/instr_cost.h"
-#include "partitioner/simulate/timeline.h"
+#include "partitioner/search/island_orders.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define USUAL_BYTES 0x1p24 /* of a hop, before there is a plan */
-
 /* --- options -------------------------------------------------------------- */
+
+/* Stages are whole in islands, as many in each. */
+static enum merak_status check_alike(const struct plan_options *opt,
+                                     struct merak_error *err)
+{
+    const struct merak_island *island = opt->machine.islands->island;
+
+    for (int i = 1; i < opt->machine.islands->n; i++) {
+        if (island[i].nodes != island[0].nodes)
+            return merak_fail(
+                err, MERAK_ERR_CONFIG,
+                "--links: %.80s: island \"%s\" has %d node%s, and "
+                "\"%s\" %d: islands have equal numbers of "
+                "stages; give as many nodes of each",
+                opt->machine.links, island[0].name, island[0].nodes,
+                merak_plural(island[0].nodes), island[i].name, island[i].nodes);
+    }
+    return MERAK_OK;
+}
 
 enum merak_status plan_islands_open(struct plan_options *opt,
                                     struct merak_error *err)
@@ -54,6 +63,8 @@ enum merak_status plan_islands_open(struct plan_options *opt,
         merak_error_wrap(err, "--links");
         return MERAK_ERR_CONFIG;
     }
+    if (check_alike(opt, err) != MERAK_OK)
+        return MERAK_ERR_CONFIG;
     nodes = merak_islands_nodes(opt->machine.islands);
     if (opt->given.nodes && (opt->nodes != nodes || opt->several.n_nodes > 1))
         return merak_fail(err, MERAK_ERR_CONFIG,
@@ -84,110 +95,17 @@ enum merak_status plan_islands_set(const struct plan_options *opt,
     return MERAK_ERR_CONFIG;
 }
 
-/* --- what crosses --------------------------------------------------------- */
-
-/* Add what a stage sends of its first micro-batch, all its ranks together. */
-static void add_sent(const struct merak_links *links,
-                     const struct merak_program *prog,
-                     struct merak_island_hops *hops)
-{
-    int last = merak_links_last(links);
-    int ranks = links->level[last - 1].ranks;
-    const struct merak_spread sharers =
-        merak_links_sharers(links, &prog->plan, prog->rank, false);
-
-    for (int i = 0; i < prog->n_instrs; i++) {
-        const struct merak_instr *in = &prog->instr[i];
-
-        if (in->kind != MERAK_INSTR_SEND || in->microbatch != 0 ||
-            prog->rank / ranks == in->peer / ranks)
-            continue;
-        hops->bytes[prog->rank / ranks][in->peer / ranks] +=
-            (double)in->bytes * sharers.n[last - 1];
-    }
-}
-
-static enum merak_status find_hops(struct plan_auto *plan,
-                                   const struct merak_search_result *result,
-                                   struct merak_error *err)
-{
-    const struct merak_links links = merak_search_links(&plan->in);
-    struct plan_auto of = *plan;
-    struct merak_planned *planned = NULL;
-    struct merak_timeline *timeline = NULL;
-    enum merak_status rc;
-
-    memset(&plan->hops, 0, sizeof(plan->hops));
-    of.in.direct = result->direct;
-    rc = plan_auto_build(&of, &result->choice[0].plan, result->stage, 0,
-                         &planned, &timeline, err);
-    for (int s = 0; rc == MERAK_OK && s < planned->n_programs; s++)
-        add_sent(&links, planned->program[s], &plan->hops);
-    merak_timeline_destroy(timeline);
-    merak_planned_destroy(planned);
-    return rc;
-}
-
-/* --- order ---------------------------------------------------------------- */
-
-/* Search once more with the order that suits a plan, if there is another, and
- * keep the better plan. */
-static enum merak_status search_again(struct plan_auto *plan,
-                                      struct merak_search_result **result_p,
-                                      struct merak_error *err)
-{
-    struct merak_islands *islands = plan->opt->machine.islands;
-    struct merak_search_result *second = NULL;
-    const struct merak_island_hops first_hops = plan->hops;
-    struct merak_island_order best, now;
-    int at[MERAK_MOST_ISLANDS], first_at[MERAK_MOST_ISLANDS];
-    enum merak_status rc;
-
-    best = merak_islands_arrange(islands, &plan->hops, at);
-    now = merak_islands_rate(islands, &plan->hops, islands->at);
-    if (best.most_s >= now.most_s && best.sum_s >= now.sum_s)
-        return MERAK_OK;
-    memcpy(first_at, islands->at, sizeof(first_at));
-    memcpy(islands->at, at, sizeof(at));
-    rc = merak_search(&plan->in, &second, err);
-    if (rc == MERAK_OK)
-        rc = find_hops(plan, second, err);
-    if (rc == MERAK_OK &&
-        second->choice[0].step_s <= (*result_p)->choice[0].step_s) {
-        merak_search_destroy(*result_p);
-        *result_p = second;
-        return MERAK_OK;
-    }
-    memcpy(islands->at, first_at, sizeof(first_at));
-    plan->hops = first_hops;
-    merak_search_destroy(second);
-    return rc;
-}
+/* --- search --------------------------------------------------------------- */
 
 enum merak_status plan_islands_search(struct plan_auto *plan,
                                       struct merak_search_result **result_p,
                                       struct merak_error *err)
 {
     struct merak_islands *islands = plan->opt->machine.islands;
-    struct merak_search_result *result = NULL;
-    enum merak_status rc;
 
     if (islands == NULL)
         return merak_search(&plan->in, result_p, err);
-    memset(&plan->hops, 0, sizeof(plan->hops));
-    for (int k = 0; k + 1 < islands->n; k++)
-        plan->hops.bytes[k][k + 1] = USUAL_BYTES;
-    merak_islands_arrange(islands, &plan->hops, islands->at);
-    rc = merak_search(&plan->in, &result, err);
-    if (rc == MERAK_OK)
-        rc = find_hops(plan, result, err);
-    if (rc == MERAK_OK)
-        rc = search_again(plan, &result, err);
-    if (rc == MERAK_OK)
-        *result_p = result;
-    else
-        merak_search_destroy(result);
-    return rc;
+    return merak_search_islands(&plan->in, islands, &plan->hops, result_p, err);
 }
 
 /* --- reports -------------------------------------------------------------- */

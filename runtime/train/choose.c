@@ -9,6 +9,7 @@
 #include "config.h"
 
 #include "runtime/train/chosen.h"
+#include "runtime/train/run_islands.h"
 #include "runtime/train/trainer.h"
 
 #include "base/clock.h"
@@ -70,6 +71,8 @@ static enum merak_status find_device(struct merak_trainer *t, const char *word,
     enum merak_status rc;
 
     rc = merak_error_as_config(merak_chosen_device(word, device, err), err);
+    if (rc == MERAK_OK)
+        rc = merak_run_islands_set(t, err);
     if (rc != MERAK_OK)
         return rc;
     /* The built-in device is one core; a file was measured as it will be used,
@@ -94,6 +97,8 @@ static enum merak_status find_links(struct merak_trainer *t,
     struct merak_cost_model usual;
     enum merak_status rc = merak_device_find("cpu", &t->device, err);
 
+    if (rc == MERAK_OK)
+        rc = merak_run_islands_set(t, err);
     if (rc != MERAK_OK)
         return rc;
     set_cost(t, &usual);
@@ -210,9 +215,8 @@ static enum merak_status search(struct merak_trainer *t, const char *given,
     if (rc == MERAK_OK && merak_device_has_kinds(given))
         rc = merak_chosen_kinds_add(given, kinds, &in, err);
     if (rc == MERAK_OK)
-        rc = merak_search(&in, &result, err);
-    if (rc == MERAK_OK)
-        rc = merak_chosen_file(&in, result, &file, err);
+        rc = merak_run_islands_search(&in, t->ranks.islands, &result, &file,
+                                      err);
     if (rc == MERAK_OK)
         rc = encode(&file, text_p, err);
     if (rc == MERAK_OK)
@@ -432,8 +436,13 @@ static void log_choice(const struct merak_trainer *t, const char *path)
 static enum merak_status share_links(struct merak_trainer *t,
                                      struct merak_error *err)
 {
-    return t->boot->ops->broadcast(t->boot, &t->cost.links,
-                                   sizeof(t->cost.links), err);
+    enum merak_status rc = t->boot->ops->broadcast(t->boot, &t->cost.links,
+                                                   sizeof(t->cost.links), err);
+
+    /* what rank 0 borrows is here, too */
+    t->cost.links.islands =
+        t->ranks.islands != NULL ? &t->ranks.islands->ways : NULL;
+    return rc;
 }
 
 /* The kernel choices in the device file, if it is for this kind of device, one
@@ -539,6 +548,8 @@ enum merak_status merak_choose(struct merak_trainer *t, struct merak_error *err)
     char *text = NULL, here[32];
     enum merak_status rc = merak_device_here(t, err);
 
+    if (rc == MERAK_OK)
+        rc = merak_run_islands_open(t, err);
     device = t->opt.device;
     if (rc == MERAK_OK && device == NULL) {
         rc = device_here(t, searches, here, err);
@@ -564,6 +575,9 @@ enum merak_status merak_choose(struct merak_trainer *t, struct merak_error *err)
     if (rc == MERAK_OK)
         rc = merak_plan_file_decode(text, strlen(text), "of rank 0", &t->chosen,
                                     err);
+    if (rc == MERAK_OK && t->ranks.islands != NULL)
+        rc =
+            merak_run_islands_follow(t->ranks.islands, t->chosen->islands, err);
     if (rc == MERAK_OK)
         rc = check_chosen(t, err);
     if (rc == MERAK_OK) {
@@ -574,6 +588,8 @@ enum merak_status merak_choose(struct merak_trainer *t, struct merak_error *err)
             predict_as_planned(t);
     }
 out:
+    if (rc == MERAK_OK && t->boot->rank == 0)
+        merak_run_islands_log(t->ranks.islands);
     free(text);
     return rc;
 }

@@ -2,6 +2,7 @@
 /* ranks.c - degrees, the rank map and this task's position in it */
 #include "config.h"
 
+#include "runtime/train/run_islands.h"
 #include "runtime/train/trainer.h"
 
 #include "base/error.h"
@@ -355,6 +356,26 @@ bool merak_ranks_may_leave_node(const struct merak_ranks *ranks)
     return in.tp_domain != MERAK_DOMAIN_NODE;
 }
 
+/* Let the walk of nodes follow the islands of the plan, or those of --links,
+ * unless srun has done so. */
+static enum merak_status take_islands(const struct merak_plan_file *chosen,
+                                      const struct merak_ranks *r,
+                                      struct merak_site *site,
+                                      struct merak_error *err)
+{
+    char text[sizeof(chosen->islands)] = "";
+
+    if (chosen != NULL)
+        snprintf(text, sizeof(text), "%s", chosen->islands);
+    if (text[0] == '\0' && r->islands != NULL)
+        merak_run_islands_text(r->islands, text, sizeof(text));
+    if (text[0] == '\0' ||
+        (r->launched && !merak_degrees_auto(&r->launch.input)))
+        return MERAK_OK;
+    return merak_error_as_config(
+        merak_site_take_islands(site, text, r->islands == NULL, err), err);
+}
+
 enum merak_status merak_ranks_place(const struct merak_boot *boot,
                                     const struct merak_plan_file *chosen,
                                     struct merak_ranks *r,
@@ -387,6 +408,9 @@ enum merak_status merak_ranks_place(const struct merak_boot *boot,
         input.pp_bytes = chosen->sent.pp_bytes;
         input.dp_bytes = chosen->sent.dp_bytes;
     }
+    rc = take_islands(chosen, r, r->launched ? &r->launch.site : &site, err);
+    if (rc != MERAK_OK)
+        goto out;
     input.site = r->launched ? &r->launch.site : &site;
     input.tp = r->tp;
     input.ep = r->ep;
@@ -414,6 +438,8 @@ void merak_ranks_fini(struct merak_ranks *ranks)
     free(ranks->transport_rank);
     free(ranks->logical_rank);
     free(ranks->nodes);
+    free(ranks->islands);
+    ranks->islands = NULL;
     ranks->nodes = NULL;
     ranks->transport_rank = NULL;
     ranks->logical_rank = NULL;

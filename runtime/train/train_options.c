@@ -129,6 +129,10 @@ static const struct merak_option rows[] = {
      .about = "that auto degrees are planned for and emu emulates: cpu, a file "
               "of `merak calibrate`, .. (cpu)",
      .arg = "NAME"},
+    {"links", MERAK_OPTION_TEXT, AT(links),
+     .about = "islands of nodes and the links between them, as for `merak "
+              "plan` (MERAK_LINKS)",
+     .arg = "FILE"},
     {"search-seconds", MERAK_OPTION_REAL, AT(search_seconds),
      .about = "that a search for auto degrees may take before it uses the best "
               "plan so far; 0: to the end (60)",

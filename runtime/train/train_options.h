@@ -96,6 +96,7 @@ struct merak_train_options {
     struct merak_choices choice;
     double memory_gib;     /* of a rank, for auto; 0: what is available */
     const char *plan;      /* a file to replay, or NULL */
+    const char *links;     /* file of islands; NULL: MERAK_LINKS, or none */
     double search_seconds; /* for a plan; 0: as long as it takes */
     const char *device;    /* to plan for, and to emulate; or NULL */
     char *own_device;      /* that of this task's node, of a list of kinds */

@@ -27,6 +27,8 @@
 #include <stdio.h>
 #include <string.h>
 
+struct merak_run_islands; /* run_islands.h */
+
 /* This rank's position, and how logical ranks map to the transport's. */
 struct merak_ranks {
     int tp, pp, dp; /* 0: not given, until they are resolved */
@@ -40,6 +42,7 @@ struct merak_ranks {
     int logical;                        /* of this task */
     int *transport_rank;                /* [size] of each logical rank */
     int *logical_rank;                  /* [size] of each transport rank */
+    struct merak_run_islands *islands;  /* of --links; NULL: none */
     int *nodes; /* in the order of the kinds that a plan's ranks are on; NULL:
                    all are alike */
     bool order_tp_pp_dp;

@@ -119,6 +119,74 @@ EOF
     [[ $output == *"was changed after it was saved"* ]]
 }
 
+# links_of NODES-OF-A NODES-OF-B
+links_of()
+{
+    cat >"$RUNS/links.json" <<EOF
+{"islands": [{"name": "a", "nodes": $1}, {"name": "b", "nodes": $2}],
+ "between": [["a", "b", {"bytes_per_s": 1e5, "latency_s": 1e-4}]]}
+EOF
+}
+
+# Of a run's output and trace: where ranks are, in ms the step predicted.
+order() { grep -o 'islands, in the order of ranks: .*' <<<"$output"; }
+predicted()
+{
+    merak trace summary "$1" --top 0 | awk '$1 == "plan" { print int($2) }'
+}
+
+@test "a run knows islands: where srun places, where it does, in a search" {
+    local here=(-N2 --ntasks-per-node=1 -w 'n[1-2]')
+
+    links_of '"n[2,3]"' '"n[1,4-6]"'
+    run srun -n2 --overcommit "${here[@]}" --merak-pp=2 \
+        --merak-links="$RUNS/links.json" \
+        sh -c 'echo $MERAK_PP_RANK $SLURMD_NODENAME $MERAK_LINKS'
+    [ "$(sort -u <<<"$output")" = "0 n2 $RUNS/links.json
+1 n1 $RUNS/links.json" ]
+    train 2 alone "${here[@]}" -- --pp 2 --trace "$RUNS/alone/trace"
+    train 2 known "${here[@]}" -- --pp 2 --trace "$RUNS/known/trace" \
+        --links "$RUNS/links.json"
+    [ "$(order)" = "islands, in the order of ranks: a, b" ]
+    # hops of 64 KiB at 1e5 bytes/s, eight micro-batches
+    [ "$(predicted "$RUNS/alone/trace")" -lt 1000 ]
+    [ "$(predicted "$RUNS/known/trace")" -gt 1000 ]
+    same_losses alone known
+    # gradients over islands would take longer than hops
+    train 2 found "${here[@]}" --merak-tp=1 --merak-pp=auto \
+        --merak-links="$RUNS/links.json" -- "${usual[@]}"
+    [ "$status" -eq 0 ]
+    [[ $output == *"islands, in the order of ranks: a, b"* ]]
+    grep -q 'pp 2, dp 1' <<<"$output"
+}
+
+@test "links that do not fit a job's nodes are refused by name" {
+    local here=(-N2 --ntasks-per-node=1 -w 'n[1-2]')
+    local links="$RUNS/links.json"
+
+    links_of '"n1"' '"n[3-4]"'
+    sed -i 's/"n1"/"n[1,3]"/' "$links"
+    refuse srun -n2 --overcommit "${here[@]}" --merak-pp=2 \
+        --merak-links="$links" echo ran
+    [[ $line == *"node n2 is in none of the islands n[1,3];n[3-4]"* ]]
+    train 2 bad "${here[@]}" -- --pp 2 --links "$links"
+    refused 66 "node n2 is in none of its 2 islands"
+    links_of '"n[1-2]"' '"n[2-3]"'
+    train 2 bad "${here[@]}" -- --pp 2 --links "$links"
+    refused 66 'node n2 is in islands "a" and "b"'
+    links_of 2 2
+    refuse srun -n2 --overcommit "${here[@]}" --merak-pp=2 \
+        --merak-links="$links" echo ran
+    [[ $line == *"an island without the names of its nodes"* ]]
+    train 2 bad "${here[@]}" --merak-pp=2 -- --links "$links"
+    refused 66 'srun placed the tasks, and does not know of it'
+    train 2 bad "${here[@]}" -- --pp 2 --links "$links"
+    refused 66 'has only the number of its nodes'
+    links_of '"n[1-2]"' '"n[3-4]"'
+    train 3 bad -N3 --ntasks-per-node=1 -w 'n[1-3]' -- --pp 3 --links "$links"
+    refused 66 "the job has 2 of a, 1 of b nodes"
+}
+
 @test "a plan that does not fit is refused, before a task starts if srun sees it" {
     save "$RUNS/fit.json" --nodes 1 --ranks-per-node 4 --what-if tp=2,pp=2
     refuse srun -n8 --overcommit --merak-plan="$RUNS/fit.json" echo ran

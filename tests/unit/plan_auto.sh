@@ -46,7 +46,7 @@ refuses()
     fi
 }
 
-echo 1..179
+echo 1..180
 
 # A device that is none is said before what else such a plan needs, and fields
 # of a model that nobody reads are named.
@@ -216,6 +216,9 @@ refuses "--nodes: the islands of $tmp/links.json have 3 together" --device cpu \
     --nodes 4 --links "$tmp/links.json" --seq 16 --global-batch 12
 refuses "--links beside --stages" --device cpu --stages 1x1-2x1 \
     --links "$tmp/links.json" --seq 16 --global-batch 12
+sed 's/"n2"/2/' "$tmp/links.json" >"$tmp/unequal.json"
+refuses "island \"a\" has 1 node, and \"b\" 2" --device cpu \
+    --links "$tmp/unequal.json" --seq 16 --global-batch 12
 refuses "--links: $tmp/none.json: " --device cpu --links "$tmp/none.json" \
     --seq 16 --global-batch 12
 levels() {

@@ -72,7 +72,7 @@ static void ranks_fill_islands_in_their_order(void **state)
 
     (void)state;
     make_site(&s, "a:2,2;b:2,2", false);
-    assert_int_equal(merak_site_take_islands(&s, "n[3-4];n1,n2", NULL),
+    assert_int_equal(merak_site_take_islands(&s, "n[3-4];n1,n2", true, NULL),
                      MERAK_OK);
     assert_string_equal(s.node_path[0], "island1.root.a");
     assert_string_equal(s.node_path[3], "island0.root.b");
@@ -82,7 +82,8 @@ static void ranks_fill_islands_in_their_order(void **state)
     merak_placement_destroy(p);
     merak_site_fini(&s);
     make_site(&s, ".:2,2", false); /* no tree is known */
-    assert_int_equal(merak_site_take_islands(&s, "n2;n1", NULL), MERAK_OK);
+    assert_int_equal(merak_site_take_islands(&s, "n2;n1", true, NULL),
+                     MERAK_OK);
     assert_string_equal(s.node_path[0], "island1");
     merak_site_fini(&s);
 }
@@ -93,11 +94,11 @@ static void nodes_that_are_no_islands_are_refused(void **state)
         const char *islands, *says;
         enum merak_status rc;
     } rows[] = {
-        {"n[1-2];n3", "node n4 is in none of the plan's islands, n[1-2];n3",
+        {"n[1-2];n3", "node n4 is in none of the islands n[1-2];n3",
          MERAK_ERR_CONFIG},
-        {"n[1-3];n4", "island 1 of the plan's 2, n[1-3];n4, has 6 of 8 tasks",
+        {"n[1-3];n4", "island 1 of 2, n[1-3];n4, has 6 of 8 tasks",
          MERAK_ERR_CONFIG},
-        {"n[1-4];n5", "island 1 of the plan's 2", MERAK_ERR_CONFIG},
+        {"n[1-4];n5", "island 1 of 2", MERAK_ERR_CONFIG},
         {"n[1-", "", MERAK_ERR_FORMAT},
     };
 
@@ -107,12 +108,34 @@ static void nodes_that_are_no_islands_are_refused(void **state)
         struct merak_site s;
 
         make_site(&s, "a:2,2;b:2,2", false);
-        assert_int_equal(merak_site_take_islands(&s, rows[i].islands, &err),
-                         rows[i].rc);
+        assert_int_equal(
+            merak_site_take_islands(&s, rows[i].islands, true, &err),
+            rows[i].rc);
         assert_non_null(strstr(err.text, rows[i].says));
         assert_string_equal(s.node_path[0], "root.a");
         merak_site_fini(&s);
     }
+}
+
+static void islands_may_have_no_nodes_of_a_job(void **state)
+{
+    struct merak_site s;
+    struct merak_error err;
+
+    (void)state;
+    make_site(&s, "a:2,2;b:2,2", false);
+    assert_int_equal(
+        merak_site_take_islands(&s, "n[5-9];n[3-4];n[1-2]", false, &err),
+        MERAK_OK);
+    assert_string_equal(s.node_path[0], "island2.root.a");
+    assert_string_equal(s.node_path[3], "island1.root.b");
+    merak_site_fini(&s);
+    make_site(&s, "a:2,2;b:2,2", false);
+    assert_int_equal(
+        merak_site_take_islands(&s, "n[5-9];n[2-4];n1", false, &err),
+        MERAK_ERR_CONFIG);
+    assert_non_null(strstr(err.text, "island 2 of 3"));
+    merak_site_fini(&s);
 }
 
 int main(void)
@@ -122,6 +145,7 @@ int main(void)
         cmocka_unit_test(tp_stays_in_a_leaf_if_told_so),
         cmocka_unit_test(ranks_fill_islands_in_their_order),
         cmocka_unit_test(nodes_that_are_no_islands_are_refused),
+        cmocka_unit_test(islands_may_have_no_nodes_of_a_job),
     };
 
     return cmocka_run_group_tests_name("islands", tests, NULL, NULL);
