@@ -124,6 +124,9 @@ static void set_optional(const struct merak_kernel_call *call, int first,
         at->lengths = op++;
     if (has & MERAK_ATTENTION_PREFIX)
         at->prefix = op++;
+    if (has & MERAK_ATTENTION_BIAS)
+        merak_relative_set(&at->bias, call->attrs, op, at->q.op->full.dim[1],
+                           at->T);
 }
 
 static enum merak_status check_keys(const struct merak_operand *keys,
@@ -253,6 +256,8 @@ void merak_attention_dx_view(const struct merak_kernel_call *call,
     at->lse = &op[5];
     set_optional(call, 6, at);
     op += call->n_in;
+    if (at->bias.table != NULL)
+        at->bias.sums = &op[3];
     at->dq = heads(&op[0]);
     at->dk = heads(&op[1]);
     at->dv = heads(&op[2]);

@@ -9,6 +9,8 @@
 
 #include "merak/op.h"
 
+#include "kernels/relative.h"
+
 /* Local elements along dims [from, to). */
 static inline size_t merak_local_span(const struct merak_operand *op, int from,
                                       int to)
@@ -138,6 +140,7 @@ struct merak_attention {
                                             T of each */
     const struct merak_operand *prefix; /* i32 [B], keys that all queries of the
                                            sample see; NULL: none */
+    struct merak_relative bias;         /* added to scaled scores */
     const struct merak_step *step;
     struct merak_heads q, k, v, o;
     const struct merak_operand *lse;    /* [B, o.n, G, R] */
@@ -237,8 +240,8 @@ uint64_t merak_attention_key(const struct merak_attention *at, size_t b);
 uint64_t merak_attention_element(const struct merak_attention *at, size_t h,
                                  size_t j);
 
-/* Fill *at from a call of attention, of attention_packed, and of the gradients
- * of both. */
+/* Fill *at from a call of attention, with or without a bias, of
+ * attention_packed, and of their gradients. */
 void merak_attention_view(const struct merak_kernel_call *call,
                           struct merak_attention *at);
 void merak_attention_packed_view(const struct merak_kernel_call *call,

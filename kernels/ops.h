@@ -44,6 +44,9 @@
     OP(attention_packed, PLAIN, CUDNN)      \
     OP(attention_dx, SCRATCH, CUDNN)        \
     OP(attention_packed_dx, SCRATCH, CUDNN) \
+    OP(attention_biased, SCRATCH, SCRATCH)  \
+    OP(attention_biased_dx, SCRATCH, SCRATCH) \
+    OP(attention_biased_dw, PLAIN, SCRATCH) \
     OP(gelu, PLAIN, PLAIN)                  \
     OP(gelu_dx, PLAIN, PLAIN)               \
     OP(relu2, PLAIN, PLAIN)                 \

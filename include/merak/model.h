@@ -321,18 +321,31 @@ struct merak_value *merak_attention_packed(struct merak_model *m,
  *                   behind them is never read, and gets gradients of 0; a query
  *                   that sees no key has an output of 0
  *   prefix_lengths  i32 [B], 0 .. T
+ *   bias      added to scaled scores: a number of the table [N,G,R] for each
+ *             query head and bucket of distances, key minus query.  Half of the
+ *             buckets of a direction have a distance each, the others get wider
+ *             in equal ratios, up to the last one's, which has `farthest` and
+ *             all beyond.  With `both_ways` the first half of the table is for
+ *             keys up to the query's own and the second for those after it;
+ *             without, those after have bucket 0.  Layers may share a table.
+ *             Not with soft_cap.  Raffel et al. 2020, sec. 2.1
  *
  * Other numbers of keys end the run where a CPU computes; a GPU takes the
  * nearest.
  *
  * Other masks than MERAK_MASK_CAUSAL are not for models with several documents
- * per sequence, and neither they nor key_lengths for schedules that cut
- * sequences or for generating text.
+ * per sequence, and neither they nor key_lengths nor a bias for schedules that
+ * cut sequences or for generating text.
  */
 enum merak_attention_mask {
     MERAK_MASK_CAUSAL,
     MERAK_MASK_FULL,
     MERAK_MASK_PREFIX,
+};
+struct merak_relative_bias {
+    struct merak_value *table; /* a parameter; NULL: no bias */
+    size_t farthest;
+    bool both_ways;
 };
 struct merak_attention_options {
     float scale, soft_cap;
@@ -341,6 +354,7 @@ struct merak_attention_options {
     enum merak_attention_mask mask;
     size_t window_after;
     struct merak_value *key_lengths, *prefix_lengths;
+    struct merak_relative_bias bias;
 };
 struct merak_value *
 merak_attention_with(struct merak_model *m, struct merak_value *q,

@@ -52,7 +52,11 @@ enum merak_attention_input {
     MERAK_ATTENTION_STARTS = 1,  /* documents, by query */
     MERAK_ATTENTION_LENGTHS = 2, /* keys that there are, by sample */
     MERAK_ATTENTION_PREFIX = 4,  /* keys that all queries see, by sample */
+    MERAK_ATTENTION_BIAS = 8,    /* a table of biases; of attention_biased */
 };
+
+/* The most buckets of distances that a bias of attention has. */
+#define MERAK_MAX_BUCKETS 128
 
 /*
  * The dimension signature: one index for each loop of the op's mathematics

@@ -12,6 +12,11 @@
 #include <float.h>
 #include <math.h>
 
+struct forward {
+    struct merak_attention at;
+    float *biases; /* room for spread_bias(), or NULL */
+};
+
 struct running {
     vf max[TILE / LANES], sum[TILE / LANES];
 };
@@ -77,10 +82,12 @@ INLINE void soften_all(const struct merak_attention *at, struct tiles *x,
     }
 }
 
-static void forward_pair(const struct merak_attention *at, struct tiles *x,
+static void forward_pair(const struct forward *fw, struct tiles *x,
                          struct running *r, const struct meeting *m)
 {
-    float scale = at->cap > 0 ? 1.0f : (float)at->scale;
+    const struct merak_attention *at = &fw->at;
+    bool scaled = at->cap > 0 || fw->biases != NULL;
+    float scale = scaled ? 1.0f : (float)at->scale;
     struct product values = {.a = x->v,
                              .a_turned = true,
                              .a_pitch = pad(at->E),
@@ -98,6 +105,8 @@ static void forward_pair(const struct merak_attention *at, struct tiles *x,
     score_product(x->k, x->q_t, at->D, x->s, m);
     if (at->cap > 0)
         cap_scores(at, x->s, m);
+    if (fw->biases != NULL)
+        add_bias(at, fw->biases, x->s, m);
     if (m->sight == ALL)
         soften_all(at, x, r, m, ALL, scale);
     else if (m->sight == UP_TO_OWN)
@@ -139,7 +148,8 @@ static void finish_queries(const struct merak_attention *at, struct tiles *x,
 
 static void forward_item(void *arg, size_t item, int thread)
 {
-    const struct merak_attention *at = arg;
+    const struct forward *fw = arg;
+    const struct merak_attention *at = &fw->at;
     size_t tiles = cpu_range_count(at->end, TILE), heads = at->G * at->R;
     size_t n = query_tiles(at);
     size_t t = (tiles - 1 - item % n) * TILE; /* longest first */
@@ -163,21 +173,23 @@ static void forward_item(void *arg, size_t item, int thread)
 
         m.from = (queries.rows.lo - t) / LANES * LANES;
         load_keys(at, &x, b, keys, h / at->R, queries.end);
-        forward_pair(at, &x, &r, &m);
+        forward_pair(fw, &x, &r, &m);
     }
     finish_queries(at, &x, &r, b, h, queries.rows);
 }
 
 static enum merak_status forward(const struct merak_kernel_call *call,
-                                 struct merak_attention *at,
-                                 struct merak_error *err)
+                                 struct forward *fw, struct merak_error *err)
 {
+    struct merak_attention *at = &fw->at;
     enum merak_status rc = check(call, at, err);
 
     if (rc != MERAK_OK)
         return rc;
+    if (fw->biases != NULL)
+        spread_bias(at, fw->biases);
     do
-        merak_pool_run(forward_item, at,
+        merak_pool_run(forward_item, fw,
                        at->B * at->G * at->R * query_tiles(at));
     while (merak_attention_next(at));
     return MERAK_OK;
@@ -185,16 +197,32 @@ static enum merak_status forward(const struct merak_kernel_call *call,
 
 CPU_KERNEL(attention)
 {
-    struct merak_attention at;
+    struct forward fw = {.biases = NULL};
 
-    merak_attention_view(call, &at);
-    return forward(call, &at, err);
+    merak_attention_view(call, &fw.at);
+    return forward(call, &fw, err);
 }
 
 CPU_KERNEL(attention_packed)
 {
+    struct forward fw = {.biases = NULL};
+
+    merak_attention_packed_view(call, &fw.at);
+    return forward(call, &fw, err);
+}
+
+CPU_KERNEL(attention_biased)
+{
+    struct forward fw = {.biases = call->scratch};
+
+    merak_attention_view(call, &fw.at);
+    return forward(call, &fw, err);
+}
+
+CPU_SCRATCH(attention_biased)
+{
     struct merak_attention at;
 
-    merak_attention_packed_view(call, &at);
-    return forward(call, &at, err);
+    merak_attention_view(call, &at);
+    return bias_bytes(&at);
 }

@@ -11,6 +11,9 @@
 struct backward {
     struct merak_attention at;
     float *dk, *dv; /* f32 [B, G, T, pad(D)] and pad(E), in scratch */
+    float *biases;  /* room for spread_bias(), or NULL */
+    float *lags; /* [B, query heads, lag_pitch()]: sums of gradients of scores
+                  */
 };
 
 /* delta = do . o for each query, in lanes. */
@@ -37,6 +40,7 @@ INLINE void slopes(const struct merak_attention *at, const struct tiles *x,
 {
     float scale = (float)at->scale, cap = (float)at->cap;
     float to_cap = capped ? (float)(at->scale / at->cap) : 0;
+    float to_score = at->bias.table != NULL ? 1 : scale; /* add_bias() */
 
     for (size_t j = 0; j < m->keys; j++) {
         size_t i =
@@ -45,7 +49,7 @@ INLINE void slopes(const struct merak_attention *at, const struct tiles *x,
         for (; i < m->queries; i += LANES) {
             float *s = x->s + j * TILE + i, *ds = x->ds + j * TILE + i;
             vf t = capped ? vtanh(vload_f32(s) * to_cap) : vset(0);
-            vf score = capped ? cap * t : vload_f32(s) * scale;
+            vf score = capped ? cap * t : vload_f32(s) * to_score;
             vf p = vexp(score - vload_f32(lse + i));
             vf slope = (vload_f32(ds) - vload_f32(delta + i)) * scale;
 
@@ -100,13 +104,47 @@ static void key_gradient(const float *a, const float *b, size_t pitch,
     product(&x);
 }
 
+/* Add a tile's gradients of scores to the sums of their lags; as in slopes(),
+ * on the diagonal there are some only from a key's own block on. */
+static void add_lags(const struct merak_attention *at, const struct meeting *m,
+                     const float *ds, float *lags)
+{
+    for (size_t j = 0; j < m->keys; j++) {
+        float *sum = lags + lag_at(at, m, j);
+        size_t i =
+            m->diagonal && j >= BLOCK_M ? (j - BLOCK_M) / LANES * LANES : 0;
+
+        for (; i + LANES <= m->queries; i += LANES)
+            vstore_f32(sum + i,
+                       vload_f32(sum + i) + vload_f32(ds + j * TILE + i));
+        for (; i < m->queries; i++)
+            sum[i] += ds[j * TILE + i];
+    }
+}
+
+/* Sums of lags as those of buckets, for a sample and query head. */
+static void store_buckets(const struct backward *bw, size_t b, size_t h)
+{
+    const struct merak_attention *at = &bw->at;
+    const struct merak_relative *r = &at->bias;
+    size_t heads = at->G * at->R, n = r->table->local.dim[0];
+    const float *lags = bw->lags + (b * heads + h) * lag_pitch(at);
+    double sum[MERAK_MAX_BUCKETS] = {0};
+
+    for (size_t lag = 0; lag < r->lags; lag++)
+        sum[merak_relative_bucket(r, lag)] += (double)lags[lag];
+    for (size_t k = 0; k < n; k++)
+        ((float *)r->sums->data)[b * n * heads + merak_relative_at(r, k, h)] =
+            (float)(sum[k] / at->scale);
+}
+
 /* Process one tile of keys against the query tile in x, whose dropout mask is
  * already drawn. */
-static void backward_pair(const struct merak_attention *at,
-                          const struct tiles *x, const struct meeting *m,
-                          const float *lse, const float *delta, float *dk,
-                          float *dv, bool add)
+static void backward_pair(const struct backward *bw, const struct tiles *x,
+                          const struct meeting *m, const float *lse,
+                          const float *delta, float *dk, float *dv, bool add)
 {
+    const struct merak_attention *at = &bw->at;
     size_t pitch = pad(at->D);
     struct product dq = {.a = x->ds,
                          .a_turned = true,
@@ -123,9 +161,14 @@ static void backward_pair(const struct merak_attention *at,
 
     score_product(x->k, x->q_t, at->D, x->s, m);
     score_product(x->v, x->d_o_t, at->E, x->ds, m);
+    if (bw->biases != NULL)
+        add_bias(at, bw->biases, x->s, m);
     if (at->drop > 0)
         drop(m, x->kept, x->ds);
     slopes_as_seen(at, x, m, lse, delta);
+    if (bw->biases != NULL)
+        add_lags(at, m, x->ds,
+                 bw->lags + (m->b * at->G * at->R + m->h) * lag_pitch(at));
     if (at->drop > 0)
         drop(m, x->kept, x->s);
     key_gradient(x->s, x->d_o, pad(at->E), dv, m, add);
@@ -160,9 +203,10 @@ static bool clears_all(const struct merak_attention *at)
     return at->pieces > 0 || !merak_attention_is_causal(at);
 }
 
-static void backward_queries(const struct merak_attention *at, struct tiles *x,
+static void backward_queries(const struct backward *bw, struct tiles *x,
                              size_t b, size_t t, size_t h, float *dk, float *dv)
 {
+    const struct merak_attention *at = &bw->at;
     float lse[TILE], delta[TILE];
     size_t pitch = pad(at->D), g = h / at->R;
     struct queries queries = queries_of(at, b, t);
@@ -187,7 +231,7 @@ static void backward_queries(const struct merak_attention *at, struct tiles *x,
         load_keys(at, x, b, keys, g, queries.end);
         if (at->drop > 0)
             draw_kept(at, &m, x->kept);
-        backward_pair(at, x, &m, lse, delta, dk + k * pitch,
+        backward_pair(bw, x, &m, lse, delta, dk + k * pitch,
                       dv + k * pad(at->E), begun);
     }
     store_tile(at, &at->dq, b, queries.rows, h, x->out, false);
@@ -208,35 +252,52 @@ static void clear_keys(const struct merak_attention *at, size_t b, size_t pitch,
     memset(keys, 0, unseen * pitch * sizeof(float));
 }
 
+static void clear_lags(const struct backward *bw, size_t b, size_t g)
+{
+    size_t R = bw->at.R, n = R * lag_pitch(&bw->at);
+
+    memset(bw->lags + (b * bw->at.G + g) * n, 0, n * sizeof(float));
+}
+
 static void backward_item(void *arg, size_t item, int thread)
 {
-    const struct backward *bw = arg;
-    struct merak_attention at = bw->at;
-    size_t b = item / at.G, g = item % at.G, D = pad(at.D), E = pad(at.E);
-    float *dk = bw->dk + item * at.T * D;
-    float *dv = bw->dv + item * at.T * E;
+    struct backward bw = *(const struct backward *)arg;
+    struct merak_attention *at = &bw.at;
+    size_t b = item / at->G, g = item % at->G, D = pad(at->D), E = pad(at->E);
+    float *dk = bw.dk + item * at->T * D;
+    float *dv = bw.dv + item * at->T * E;
     struct tiles x;
 
-    carve(&x, &at, thread);
-    clear_keys(&at, b, D, dk);
-    clear_keys(&at, b, E, dv);
+    carve(&x, at, thread);
+    clear_keys(at, b, D, dk);
+    clear_keys(at, b, E, dv);
+    if (bw.biases != NULL)
+        clear_lags(&bw, b, g);
     do {
-        for (size_t h = g * at.R; h < (g + 1) * at.R; h++)
-            for (size_t t = first_tile(&at) * TILE; t < at.end; t += TILE)
-                backward_queries(&at, &x, b, t, h, dk, dv);
-    } while (merak_attention_next(&at));
-    for (size_t t = 0; t < at.T; t += TILE) {
-        struct span keys = span_of(t, 0, at.T);
+        for (size_t h = g * at->R; h < (g + 1) * at->R; h++)
+            for (size_t t = first_tile(at) * TILE; t < at->end; t += TILE)
+                backward_queries(&bw, &x, b, t, h, dk, dv);
+    } while (merak_attention_next(at));
+    for (size_t t = 0; t < at->T; t += TILE) {
+        struct span keys = span_of(t, 0, at->T);
 
-        store_tile(&at, &at.dk, b, keys, g, dk + t * D, at.accumulate);
-        store_tile(&at, &at.dv, b, keys, g, dv + t * E, at.accumulate);
+        store_tile(at, &at->dk, b, keys, g, dk + t * D, at->accumulate);
+        store_tile(at, &at->dv, b, keys, g, dv + t * E, at->accumulate);
     }
+    for (size_t h = g * at->R; bw.biases != NULL && h < (g + 1) * at->R; h++)
+        store_buckets(&bw, b, h);
 }
 
 /* Of keys of `width` channels. */
 static size_t kv_elements(const struct merak_attention *at, size_t width)
 {
     return at->B * at->G * at->T * pad(width);
+}
+
+/* Room for dk and dv in f32 with padded rows. */
+static size_t kv_bytes(const struct merak_attention *at)
+{
+    return (kv_elements(at, at->D) + kv_elements(at, at->E)) * sizeof(float);
 }
 
 static enum merak_status backward(const struct merak_kernel_call *call,
@@ -248,13 +309,15 @@ static enum merak_status backward(const struct merak_kernel_call *call,
         return rc;
     bw->dk = call->scratch;
     bw->dv = bw->dk + kv_elements(&bw->at, bw->at.D);
+    if (bw->biases != NULL)
+        spread_bias(&bw->at, bw->biases);
     merak_pool_run(backward_item, bw, bw->at.B * bw->at.G);
     return MERAK_OK;
 }
 
 CPU_KERNEL(attention_dx)
 {
-    struct backward bw;
+    struct backward bw = {.biases = NULL};
 
     merak_attention_dx_view(call, &bw.at);
     return backward(call, &bw, err);
@@ -262,19 +325,28 @@ CPU_KERNEL(attention_dx)
 
 CPU_KERNEL(attention_packed_dx)
 {
-    struct backward bw;
+    struct backward bw = {.biases = NULL};
 
     merak_attention_packed_dx_view(call, &bw.at);
     return backward(call, &bw, err);
 }
 
-/* Room for dk and dv in f32 with padded rows. */
+CPU_KERNEL(attention_biased_dx)
+{
+    struct backward bw;
+
+    merak_attention_dx_view(call, &bw.at);
+    bw.biases = (float *)call->scratch + kv_bytes(&bw.at) / sizeof(float);
+    bw.lags = bw.biases + bias_bytes(&bw.at) / sizeof(float);
+    return backward(call, &bw, err);
+}
+
 CPU_SCRATCH(attention_dx)
 {
     struct merak_attention at;
 
     merak_attention_dx_view(call, &at);
-    return (kv_elements(&at, at.D) + kv_elements(&at, at.E)) * sizeof(float);
+    return kv_bytes(&at);
 }
 
 CPU_SCRATCH(attention_packed_dx)
@@ -282,5 +354,13 @@ CPU_SCRATCH(attention_packed_dx)
     struct merak_attention at;
 
     merak_attention_packed_dx_view(call, &at);
-    return (kv_elements(&at, at.D) + kv_elements(&at, at.E)) * sizeof(float);
+    return kv_bytes(&at);
+}
+
+CPU_SCRATCH(attention_biased_dx)
+{
+    struct merak_attention at;
+
+    merak_attention_dx_view(call, &at);
+    return kv_bytes(&at) + (1 + at.B) * bias_bytes(&at);
 }

@@ -328,6 +328,66 @@ static inline void score_product(const float *k, const float *q_t, size_t width,
     product(&x);
 }
 
+/* --- biases --------------------------------------------------------------- */
+
+/* Lags of a head in memory, with room for a vector behind the last one. */
+static inline size_t lag_pitch(const struct merak_attention *at)
+{
+    return pad(at->bias.lags) + LANES;
+}
+
+/* The place of the tile's first query with its key j, among lags of a head. */
+static inline size_t lag_at(const struct merak_attention *at,
+                            const struct meeting *m, size_t j)
+{
+    return m->t + at->bias.keys - 1 - m->k - j;
+}
+
+/* Scale scores and add the biases [query heads, lag_pitch()]. */
+static inline void add_bias(const struct merak_attention *at,
+                            const float *biases, float *s,
+                            const struct meeting *m)
+{
+    float scale = (float)at->scale;
+
+    biases += m->h * lag_pitch(at);
+    for (size_t j = 0; j < m->keys; j++) {
+        const float *bias = biases + lag_at(at, m, j);
+
+        for (size_t i = m->from; i < m->queries; i += LANES) {
+            float *x = s + j * TILE + i;
+
+            vstore_f32(x, vload_f32(x) * scale + vload_f32(bias + i));
+        }
+    }
+}
+
+/* The table's number of each head and lag. */
+static inline void spread_bias(const struct merak_attention *at, float *biases)
+{
+    const struct merak_relative *r = &at->bias;
+    size_t pitch = lag_pitch(at);
+    bool bf16 = r->table->dtype == MERAK_BF16;
+
+    for (size_t lag = 0; lag < pitch; lag++) {
+        size_t bucket = merak_relative_bucket(r, lag);
+
+        for (size_t h = 0; h < at->G * at->R; h++) {
+            size_t i = merak_relative_at(r, bucket, h);
+
+            biases[h * pitch + lag] =
+                bf16 ? merak_bf16_to_f32(((const uint16_t *)r->table->data)[i])
+                     : ((const float *)r->table->data)[i];
+        }
+    }
+}
+
+/* Bytes of spread biases. */
+static inline size_t bias_bytes(const struct merak_attention *at)
+{
+    return at->G * at->R * lag_pitch(at) * sizeof(float);
+}
+
 /* --- a call ----------------------------------------------------------------
  */
 

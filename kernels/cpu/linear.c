@@ -110,7 +110,9 @@ static void db_slab(void *arg, size_t item, int thread)
         columns_slab(col, item, plain_term, col->out, false);
 }
 
-CPU_KERNEL(linear_db)
+/* The sum of `call`'s operand over what its output does not have. */
+static enum merak_status sum_rows(const struct merak_kernel_call *call,
+                                  struct merak_error *err)
 {
     const struct merak_operand *dy = &call->operand[0];
     const struct merak_operand *db = merak_call_out(call, 0);
@@ -126,4 +128,14 @@ CPU_KERNEL(linear_db)
     col.rows = merak_local_count(dy) / col.C;
     merak_pool_run(db_slab, &col, cpu_range_count(col.C, COLUMNS_SLAB));
     return MERAK_OK;
+}
+
+CPU_KERNEL(linear_db)
+{
+    return sum_rows(call, err);
+}
+
+CPU_KERNEL(attention_biased_dw)
+{
+    return sum_rows(call, err);
 }

@@ -59,7 +59,8 @@ soften(const F &f, const merak_sample_keys &of, const merak_mask &mask,
         for (int n = 0; n < NT; n++) {
 #pragma unroll
             for (int c = 0; c < 4; c++)
-                s[n][c] = score<T>(f, s[n][c]);
+                s[n][c] = score<T>(f, mask, s[n][c], r.query + g + c / 2 * 8,
+                                   key + n * 8 + 2 * t + c % 2);
         }
     }
     if (!open)
@@ -196,7 +197,7 @@ CUDA_KERNEL(attention)
     struct merak_attention at;
 
     merak_attention_view(call, &at);
-    return attend<forward>(call, &at, 0, err);
+    return attend<forward>(call, &at, err);
 }
 
 CUDA_KERNEL(attention_packed)
@@ -204,7 +205,15 @@ CUDA_KERNEL(attention_packed)
     struct merak_attention at;
 
     merak_attention_packed_view(call, &at);
-    return attend<forward>(call, &at, 0, err);
+    return attend<forward>(call, &at, err);
+}
+
+CUDA_KERNEL(attention_biased)
+{
+    struct merak_attention at;
+
+    merak_attention_view(call, &at);
+    return attend<forward>(call, &at, err);
 }
 
 CUDA_SCRATCH(attention)
@@ -212,7 +221,7 @@ CUDA_SCRATCH(attention)
     struct merak_attention at;
 
     merak_attention_view(call, &at);
-    return pieces_scratch(&at, 0);
+    return pieces_scratch(&at, own_scratch(&at));
 }
 
 CUDA_SCRATCH(attention_packed)
@@ -220,5 +229,13 @@ CUDA_SCRATCH(attention_packed)
     struct merak_attention at;
 
     merak_attention_packed_view(call, &at);
-    return pieces_scratch(&at, 0);
+    return pieces_scratch(&at, own_scratch(&at));
+}
+
+CUDA_SCRATCH(attention_biased)
+{
+    struct merak_attention at;
+
+    merak_attention_view(call, &at);
+    return pieces_scratch(&at, own_scratch(&at));
 }

@@ -13,9 +13,10 @@
 #define MERAK_KERNELS_CUDA_CUDA_ATTENTION_CUH
 
 #include "kernels/cuda/cuda_device.cuh"
-#include "kernels/cuda/cuda_dropout.cuh"
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/cuda_pieces.cuh"
+#include "kernels/cuda/cuda_relative.cuh"
+#include "kernels/cuda/cuda_scores.cuh"
 #include "kernels/cuda/cuda_tiles.cuh"
 
 #define MAX_HEAD 256 /* channels */
@@ -27,21 +28,9 @@ template <typename T> struct merak_head_rows {
     int D;             /* channels of a head */
 };
 
-/* Softmax takes exponentials to base 2 in bf16, which one instruction computes,
- * and to base e in f32.  Scores and lse are scaled for them by LOG_E, the
- * logarithm of e to that base. */
-template <typename T> struct merak_exp_base {
-    static constexpr float LOG_E = sizeof(T) == 2 ? 1.44269504088896340736f : 1;
-};
-
-template <typename T>
-static __device__ __forceinline__ float softmax_exp(float x)
-{
-    return sizeof(T) == 2 ? rough_exp2(x) : expf(x);
-}
-
-/* PLAIN: without dropout and cap, so that a kernel has no code or registers for
- * them, and scale is positive: a row's largest product has the largest score.
+/* PLAIN: without dropout, cap and bias, so that a kernel has no code or
+ * registers for them, and scale is positive: a row's largest product has the
+ * largest score.
  */
 template <typename T, bool PLAIN_> struct merak_flash {
     static constexpr bool PLAIN = PLAIN_;
@@ -72,6 +61,7 @@ template <typename T, bool PLAIN_> struct merak_flash {
     /* [B], the keys of each sample, and those that all its queries see; NULL:
      * T_, and none */
     const int32_t *lengths, *prefix;
+    merak_lags lags;
 };
 
 template <typename U>
@@ -94,136 +84,6 @@ static __device__ __forceinline__ size_t head_row_at(const F &f, size_t b,
                                                      size_t t, size_t h)
 {
     return (b * f.H + h) * (f.end - f.first) + t - f.first;
-}
-
-/* --- scores ----------------------------------------------------------------
- */
-
-/* The score times LOG_E of the product of a query with a key. */
-template <typename T, typename F>
-static __device__ __forceinline__ float score(const F &f, float product)
-{
-    if (!F::PLAIN && f.cap > 0)
-        return f.cap * merak_exp_base<T>::LOG_E *
-               tanhf(product * f.scale * f.inverse_cap);
-    return product * f.exp_scale;
-}
-
-/* Which keys the queries of a sample see: merak_end_key(). */
-struct merak_sample_keys {
-    unsigned keys;   /* that it has */
-    unsigned prefix; /* that all see */
-};
-
-/* A number that the host could not check, within what there is. */
-static __device__ __forceinline__ unsigned clamp_keys(int32_t n, unsigned most)
-{
-    return n < 0 ? 0 : (unsigned)n < most ? (unsigned)n : most;
-}
-
-template <typename F>
-static __device__ __forceinline__ merak_sample_keys keys_of(const F &f,
-                                                            size_t b)
-{
-    return {f.lengths == nullptr ? f.T_ : clamp_keys(f.lengths[b], f.T_),
-            f.prefix == nullptr ? 0 : clamp_keys(f.prefix[b], f.T_)};
-}
-
-/* One past the last key that a query sees.  It never decreases for later
- * queries, those after the end included. */
-template <typename F>
-static __device__ __forceinline__ unsigned
-end_key(const F &f, const merak_sample_keys &of, unsigned query)
-{
-    unsigned end = query + 1 + f.after;
-
-    end = end > of.prefix ? end : of.prefix;
-    return end < of.keys ? end : of.keys;
-}
-
-/* The first key that a query of a sample sees; it sees all from there up to its
- * last.  It never decreases for later queries, those after the end included. */
-template <typename F>
-static __device__ __forceinline__ unsigned first_key(const F &f, size_t b,
-                                                     unsigned query)
-{
-    unsigned first = query >= f.window ? query - f.window + 1 : 0, start = 0;
-
-    if (f.starts != nullptr) {
-        unsigned last = query < f.end ? query : f.end - 1;
-
-        start = (unsigned)f.starts[b * f.rows + last - f.row0];
-    }
-    return first > start ? first : start;
-}
-
-/* The random stream for dropout of a head of a sample, and where key 0 begins
- * in it: merak_attention_element(). */
-struct merak_mask {
-    uint64_t key;
-    size_t element;
-};
-
-template <typename F>
-static __device__ __forceinline__ merak_mask mask_of(const F &f, size_t b,
-                                                     size_t h)
-{
-    size_t head = (f.group0 + h / f.R) * f.full_R + f.head0 + h % f.R;
-    size_t row = (f.full_T + 3) / 4 * 4;
-
-    return merak_mask{!F::PLAIN && f.drops ? drop_key(f.drop, b) : 0,
-                      head * f.full_keys * row};
-}
-
-/* The factor of dropout for probability (query, key). */
-template <typename F>
-static __device__ __forceinline__ float kept(const F &f, const merak_mask &mask,
-                                             unsigned query, unsigned key)
-{
-    size_t element;
-    uint32_t word[4], mine;
-
-    if (F::PLAIN || !f.drops)
-        return 1;
-    element = mask.element + key * ((f.full_T + 3) / 4 * 4) + query;
-    philox(mask.key, element / 4, word);
-    mine = element % 4 < 2 ? (element % 4 == 0 ? word[0] : word[1])
-                           : (element % 4 == 2 ? word[2] : word[3]);
-    return is_kept(f.drop, mine) ? f.drop.scale : 0.0f;
-}
-
-/* Do all queries from `query` on see all `columns` keys from `key` on?  Most
- * tiles do, and need no mask.  seen_from: the first key that the last of these
- * queries sees. */
-template <typename F>
-static __device__ __forceinline__ bool
-is_open(const F &f, const merak_sample_keys &of, unsigned query, unsigned key,
-        int columns, unsigned seen_from)
-{
-    return key + columns <= end_key(f, of, query) && key >= seen_from;
-}
-
-/* Set what 16 queries from `query` on have of keys that they do not see, among
- * NT * 8 from `key` on, to `value`; a lane has rows g and g + 8. */
-template <typename F, int NT>
-static __device__ __forceinline__ void
-hide(const F &f, const merak_sample_keys &of, float (&s)[NT][4], unsigned query,
-     unsigned key, const unsigned (&seen_from)[2], float value)
-{
-    int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
-    const unsigned seen_to[2] = {end_key(f, of, query + g),
-                                 end_key(f, of, query + g + 8)};
-
-#pragma unroll
-    for (int n = 0; n < NT; n++) {
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            unsigned j = key + n * 8 + 2 * t + i % 2;
-
-            if ((j >= seen_to[i / 2]) | (j < seen_from[i / 2]))
-                s[n][i] = value;
-        }
-    }
 }
 
 /* --- tiles -----------------------------------------------------------------
@@ -286,6 +146,15 @@ static __device__ __forceinline__ bool next_columns(unsigned i, unsigned n,
     if (tiling::STAGES > 1 && i < n)
         load(i, i % tiling::STAGES);
     return tiling::STAGES == 1 || i > 0;
+}
+
+/* What a launch has room for behind all tiles. */
+template <typename tiling, typename T>
+static __device__ __forceinline__ float *behind_tiles(T *shared, int rows)
+{
+    return reinterpret_cast<float *>(
+        column_tile<tiling>(shared, rows, 0, 2 * tiling::STAGES) +
+        tiling::THREADS / WARP * tiling::ROOM);
 }
 
 static __device__ __forceinline__ int clamp_rows(unsigned from, unsigned end,
@@ -424,6 +293,25 @@ static void view_side(merak_head_rows<T> *to, const struct merak_heads *from,
              from->D * sizeof(T) % 16 == 0 && to->row * sizeof(T) % 16 == 0;
 }
 
+/* Two numbers for each of lse, of the backward. */
+static size_t rows_scratch(const struct merak_attention *at)
+{
+    return at->d_o.op == nullptr
+               ? 0
+               : merak_local_count(at->lse) * 2 * sizeof(float);
+}
+
+/* Scratch where sequences are in order: those, then what biases need. */
+static size_t own_scratch(const struct merak_attention *at)
+{
+    return rows_scratch(at) + (at->bias.table != nullptr ? lags_bytes(at) : 0);
+}
+
+static void *lags_at(const struct merak_attention *at, void *scratch)
+{
+    return static_cast<char *>(scratch) + rows_scratch(at);
+}
+
 template <typename T, bool PLAIN>
 static merak_flash<T, PLAIN> view(const struct merak_attention *at,
                                   void *scratch)
@@ -478,6 +366,10 @@ static merak_flash<T, PLAIN> view(const struct merak_attention *at,
     f.scaled_lse = static_cast<float *>(scratch);
     f.delta =
         f.scaled_lse + (scratch != nullptr ? merak_local_count(at->lse) : 0);
+    if (at->bias.table != nullptr)
+        f.lags = lags_of(at, lags_at(at, scratch));
+    if (at->bias.sums != nullptr)
+        f.lags.sums = static_cast<float *>(at->bias.sums->data);
     return f;
 }
 
@@ -547,25 +439,43 @@ static enum merak_status by_type(const struct merak_kernel_call *call,
 {
     if (call->operand[0].dtype != MERAK_BF16)
         return by_head<direction, float, false>(call, at, err);
-    return at->drop > 0 || at->cap > 0 || !(at->scale > 0)
+    return at->drop > 0 || at->cap > 0 || !(at->scale > 0) ||
+                   at->bias.table != nullptr
                ? by_head<direction, merak_bf16, false>(call, at, err)
                : by_head<direction, merak_bf16, true>(call, at, err);
 }
 
+static enum merak_status prepare(const struct merak_kernel_call *call,
+                                 const struct merak_attention *at,
+                                 struct merak_error *err)
+{
+    const struct merak_cuda_context *cx = merak_cuda_context_of(call);
+    void *scratch = lags_at(at, call->scratch);
+
+    if (at->bias.table == nullptr)
+        return MERAK_OK;
+    return call->operand[0].dtype == MERAK_BF16
+               ? prepare_lags<merak_bf16>(
+                     cx, at, scratch, merak_exp_base<merak_bf16>::LOG_E, err)
+               : prepare_lags<float>(cx, at, scratch,
+                                     merak_exp_base<float>::LOG_E, err);
+}
+
 /* Run direction::run<T, DP>(), forward or backward, for the call's dtype and
- * the narrowest tiles that its heads fit into.  `own`: bytes of scratch that it
- * uses where sequences are in order. */
+ * the narrowest tiles that its heads fit into. */
 template <typename direction>
 static enum merak_status attend(const struct merak_kernel_call *call,
-                                const struct merak_attention *at, size_t own,
+                                const struct merak_attention *at,
                                 struct merak_error *err)
 {
     enum merak_status rc = check_attention(call, at, err);
 
+    if (rc == MERAK_OK)
+        rc = prepare(call, at, err);
     if (rc != MERAK_OK || at->pieces == 0)
         return rc != MERAK_OK ? rc : by_type<direction>(call, at, err);
     return in_order(
-        call, at, own,
+        call, at, own_scratch(at),
         [&](const struct merak_attention *part, struct merak_error *e) {
             return by_type<direction>(call, part, e);
         },

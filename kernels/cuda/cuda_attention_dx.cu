@@ -122,7 +122,8 @@ slope_of_queries(const F &f, const merak_sample_keys &of,
         for (int i = 0; i < 4; i++) {
             unsigned row = query + g + i / 2 * 8,
                      j = key + n * 8 + 2 * t + i % 2;
-            float p = softmax_exp<T>(score<T>(f, s[n][i]) - scaled_lse[i / 2]);
+            float p = softmax_exp<T>(score<T>(f, mask, s[n][i], row, j) -
+                                     scaled_lse[i / 2]);
 
             s[n][i] = p * (kept(f, mask, row, j) * dp[n][i] - delta[i / 2]) *
                       score_slope<T>(f, p, scaled_lse[i / 2]);
@@ -149,7 +150,10 @@ __launch_bounds__(merak_backward_tiling<T, DP, PLAIN>::THREADS,
     const float scale[2] = {f.scale, f.scale};
     unsigned seen_from[MT][2];
     const merak_mask mask = mask_of(f, walk.b, walk.h);
+    float *sums = behind_tiles<tiling>(q, 2);
 
+    if (mask.bias != nullptr)
+        clear_buckets(f.lags, sums);
     walk.load_queries(q, f.q);
     walk.load_queries(d_o, f.d_o);
 #pragma unroll
@@ -198,6 +202,9 @@ __launch_bounds__(merak_backward_tiling<T, DP, PLAIN>::THREADS,
                     f, walk.of, mask, s[m], dp[m], query, j + c, scaled_lse[m],
                     delta[m], seen_from[m],
                     is_open(f, walk.of, query, j + c, SUB, walk.last_from));
+                if (mask.bias != nullptr)
+                    add_buckets(f.lags, sums, s[m], query,
+                                clamp_rows(query, walk.end, TILE_ROWS), j + c);
             }
             chain_product<RIGHT_BY_ROW>(dq, s, room, tiling::PLD, kt + c * LD,
                                         LD);
@@ -213,6 +220,11 @@ __launch_bounds__(merak_backward_tiling<T, DP, PLAIN>::THREADS,
             store_rows(dq[m], head_at(f.dq, walk.b, query, walk.h), f.dq.row,
                        rows, f.dq.D, scale, f.whole, false);
     }
+    if (mask.bias != nullptr)
+        store_buckets(f.lags, sums,
+                      f.lags.parts + ((walk.b * f.H + walk.h) * gridDim.x +
+                                      gridDim.x - 1 - blockIdx.x) *
+                                         f.lags.N);
 }
 
 /* --- dk, dv ----------------------------------------------------------------
@@ -289,8 +301,8 @@ probabilities(const F &f, const merak_sample_keys &of, const merak_mask &mask,
             int column = first + n * 8 + 2 * t + i % 2;
             unsigned query = i0 + column, row = key + g + i / 2 * 8;
 
-            s[n][i] =
-                softmax_exp<T>(score<T>(f, s[n][i]) - tile.scaled_lse[column]);
+            s[n][i] = softmax_exp<T>(score<T>(f, mask, s[n][i], query, row) -
+                                     tile.scaled_lse[column]);
             if (!F::PLAIN && kept(f, mask, query, row) == 0)
                 dropped |= 1u << (n * 4 + i);
         }
@@ -497,9 +509,18 @@ struct backward {
         merak_launch keys = tile_launch<merak_backward_tiling<T, DP, PLAIN>>(
             f.T_, f.H / f.R, f.B, 2);
         enum merak_status rc = launch_delta<(DP == 64 ? 8 : 16)>(cx, f, err);
+        bool biased = f.lags.bias != nullptr;
 
+        static_assert(merak_backward_tiling<T, DP, PLAIN>::ROWS >= LEAST_TILE,
+                      "scratch has a part of each tile");
+        if (biased)
+            queries.shared_bytes += f.lags.N * queries.block.x * sizeof(float);
         if (rc == MERAK_OK)
             rc = launch(cx, queries, err, flash_dq<T, DP, PLAIN>, f);
+        if (rc == MERAK_OK && biased)
+            rc = launch(cx, map_launch("attention_dx", f.B * f.lags.N * f.H),
+                        err, sum_parts<float>, f.lags, f.B, f.H,
+                        queries.grid.x, f.accumulate);
         if (rc != MERAK_OK)
             return rc;
         if constexpr (DP <= 128) {
@@ -514,18 +535,12 @@ struct backward {
     }
 };
 
-/* Two numbers for each of lse. */
-static size_t own_scratch(const struct merak_attention *at)
-{
-    return merak_local_count(at->lse) * 2 * sizeof(float);
-}
-
 CUDA_KERNEL(attention_dx)
 {
     struct merak_attention at;
 
     merak_attention_dx_view(call, &at);
-    return attend<backward>(call, &at, own_scratch(&at), err);
+    return attend<backward>(call, &at, err);
 }
 
 CUDA_KERNEL(attention_packed_dx)
@@ -533,7 +548,15 @@ CUDA_KERNEL(attention_packed_dx)
     struct merak_attention at;
 
     merak_attention_packed_dx_view(call, &at);
-    return attend<backward>(call, &at, own_scratch(&at), err);
+    return attend<backward>(call, &at, err);
+}
+
+CUDA_KERNEL(attention_biased_dx)
+{
+    struct merak_attention at;
+
+    merak_attention_dx_view(call, &at);
+    return attend<backward>(call, &at, err);
 }
 
 CUDA_SCRATCH(attention_dx)
@@ -549,5 +572,13 @@ CUDA_SCRATCH(attention_packed_dx)
     struct merak_attention at;
 
     merak_attention_packed_dx_view(call, &at);
+    return pieces_scratch(&at, own_scratch(&at));
+}
+
+CUDA_SCRATCH(attention_biased_dx)
+{
+    struct merak_attention at;
+
+    merak_attention_dx_view(call, &at);
     return pieces_scratch(&at, own_scratch(&at));
 }

@@ -301,6 +301,7 @@ sum_columns(const struct merak_kernel_call *call, const char *name,
 COLUMN_KERNEL(layernorm_dw, 2, 2, 3)
 COLUMN_KERNEL(rmsnorm_dw, 1, 0, 2)
 COLUMN_KERNEL(linear_db, 1, 0, 0)
+COLUMN_KERNEL(attention_biased_dw, 1, 0, 0)
 
 /* --- norms with both gradients ----------------------------------------------
  */

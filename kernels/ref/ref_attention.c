@@ -10,7 +10,8 @@
  *   dq += ds_j k_j,  dk_j += ds_j q
  * A soft cap c makes s_j = c tanh(a q_i . k_j / c), and gives ds_j the factor
  * 1 - (s_j / c)^2.  (Bello et al. 2016, arXiv:1611.09940, sec. 5.1, as in
- * Gemma 2, arXiv:2408.00118.)
+ * Gemma 2, arXiv:2408.00118.)  A bias by distance is added to s_j, and its
+ * gradient is the sum of ds_j / a over the pairs of a bucket.
  */
 #include "config.h"
 
@@ -37,6 +38,16 @@ static double dot(const struct merak_operand *x, size_t i,
     return sum;
 }
 
+/* The element of the table for query i of query head h and key j. */
+static size_t table_element(const struct merak_attention *at, size_t h,
+                            size_t i, size_t j)
+{
+    const struct merak_relative *r = &at->bias;
+
+    return merak_relative_at(r, merak_relative_bucket(r, merak_lag(r, i, j)),
+                             h);
+}
+
 /* s_j for query (b, i) of query head h. */
 static double score(const struct merak_attention *at, size_t b, size_t h,
                     size_t i, size_t j)
@@ -45,6 +56,8 @@ static double score(const struct merak_attention *at, size_t b, size_t h,
         at->scale * dot(at->q.op, merak_heads_at(at, &at->q, b, i, h), at->k.op,
                         merak_heads_at(at, &at->k, b, j, h / at->R), at->D);
 
+    if (at->bias.table != NULL)
+        return s + ref_load(at->bias.table, table_element(at, h, i, j));
     return at->cap > 0 ? at->cap * tanh(s / at->cap) : s;
 }
 
@@ -198,6 +211,27 @@ static void key_backward(const struct merak_attention *at, size_t b, size_t g,
     }
 }
 
+/* Gradients of the table for sample b and query head h. */
+static void table_backward(const struct merak_attention *at, size_t b, size_t h)
+{
+    double sum[MERAK_MAX_BUCKETS] = {0};
+    size_t heads = at->G * at->R, n = at->bias.table->local.dim[0];
+
+    for (size_t i = at->first; i < at->end; i++) {
+        size_t end = merak_end_key(at, b, i);
+
+        for (size_t j = merak_first_key(at, b, i); j < end; j++) {
+            double mp, ds;
+
+            pair(at, b, h, i, j, &mp, &ds);
+            sum[table_element(at, h, i, j) / heads] += ds / at->scale;
+        }
+    }
+    for (size_t k = 0; k < n; k++)
+        put_sums(at, &(struct merak_heads){.op = at->bias.sums},
+                 (b * n + k) * heads + h, 1, &sum[k]);
+}
+
 static enum merak_status backward(struct merak_attention *at,
                                   struct merak_error *err)
 {
@@ -213,6 +247,8 @@ static enum merak_status backward(struct merak_attention *at,
             for (size_t j = 0; j < at->T; j++)
                 for (size_t g = 0; g < at->G; g++)
                     key_backward(at, b, g, j);
+            for (size_t h = 0; at->bias.table != NULL && h < at->G * at->R; h++)
+                table_backward(at, b, h);
         }
         at->accumulate = true; /* to what the first queries gave */
     } while (merak_attention_next(at));
@@ -248,5 +284,21 @@ REF_KERNEL(attention_packed_dx)
     struct merak_attention at;
 
     merak_attention_packed_dx_view(call, &at);
+    return backward(&at, err);
+}
+
+REF_KERNEL(attention_biased)
+{
+    struct merak_attention at;
+
+    merak_attention_view(call, &at);
+    return forward(&at, err);
+}
+
+REF_KERNEL(attention_biased_dx)
+{
+    struct merak_attention at;
+
+    merak_attention_dx_view(call, &at);
     return backward(&at, err);
 }

@@ -100,13 +100,13 @@ REF_KERNEL(linear_dw)
     return MERAK_OK;
 }
 
-REF_KERNEL(linear_db)
+/* The sum of `call`'s operand over what its output does not have. */
+static enum merak_status sum_rows(const struct merak_kernel_call *call)
 {
     const struct merak_operand *dy = &call->operand[0];
     const struct merak_operand *db = merak_call_out(call, 0);
     size_t n = merak_local_count(db), m = merak_local_count(dy) / n;
 
-    (void)err;
     for (size_t j = 0; j < n; j++) {
         double sum = 0;
 
@@ -115,4 +115,16 @@ REF_KERNEL(linear_db)
         ref_put(call, db, j, sum);
     }
     return MERAK_OK;
+}
+
+REF_KERNEL(linear_db)
+{
+    (void)err;
+    return sum_rows(call);
+}
+
+REF_KERNEL(attention_biased_dw)
+{
+    (void)err;
+    return sum_rows(call);
 }

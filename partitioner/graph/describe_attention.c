@@ -22,6 +22,12 @@ static struct merak_value *attend(struct merak_model *m, const char *op,
         attrs.i[4] |= MERAK_ATTENTION_PREFIX;
         in[n++] = opt->prefix_lengths;
     }
+    if (opt->bias.table != NULL) {
+        attrs.i[4] |= MERAK_ATTENTION_BIAS;
+        attrs.f[3] = (double)opt->bias.farthest;
+        attrs.f[4] = opt->bias.both_ways ? 1 : 0;
+        in[n++] = opt->bias.table;
+    }
     return merak_model_apply(m, op, &attrs, n, in);
 }
 
@@ -94,11 +100,12 @@ merak_attention_with(struct merak_model *m, struct merak_value *q,
                      struct merak_value *k, struct merak_value *v,
                      const struct merak_attention_options *opt)
 {
-    struct merak_value *in[6] = {q, k, v};
+    struct merak_value *in[7] = {q, k, v};
 
     if (!check_mask(m, opt) || !check_sequences(m, q, k, opt))
         return NULL;
-    return attend(m, "attention", attention_attrs(m, opt), 3, in, opt);
+    return attend(m, opt->bias.table != NULL ? "attention_biased" : "attention",
+                  attention_attrs(m, opt), 3, in, opt);
 }
 
 struct merak_value *
@@ -109,6 +116,12 @@ merak_attention_packed_with(struct merak_model *m, struct merak_value *qkv,
 
     if (!check_mask(m, opt))
         return NULL;
+    if (opt->bias.table != NULL) {
+        merak_model_fail(m, MERAK_ERR_UNSUPPORTED,
+                         "attention: a bias with q, k and v packed, expected "
+                         "them apart (merak_attention_with())");
+        return NULL;
+    }
     return attend(m, "attention_packed", attention_attrs(m, opt), 1, in, opt);
 }
 

@@ -54,6 +54,9 @@
  *                   never decreases along T)
  *                   (lengths i32[B]: how many keys there are)
  *                   (prefix i32[B]: how many keys all queries attend to)
+ *     attention_biased  attention with (table c[N,G,R]) behind the other
+ *                   inputs: N buckets of distances, of both sides if f[4] is 1,
+ *                   the last one's from f[3] on (kernels/relative.h); f[2] is 0
  *     attention_packed  qkv c[B,T,3,H,D] -> o c[B,T,H,D], lse f32[B,T,H];
  *                   otherwise the same
  *     gelu          x -> y; i[0] = 1: tanh form
@@ -170,6 +173,9 @@
  *     rmsnorm_dw    W  dy, x, rstd -> dgamma
  *     attention_dx  B  do, q, k, v, o, lse, (optional inputs as forward) ->
  *                   dq, dk, dv; as forward
+ *     attention_biased_dx  B  the same -> dq, dk, dv, sums f32[B,N,G,R]: of the
+ *                   gradients of scores by bucket
+ *     attention_biased_dw  W  sums -> dtable f32[N,G,R]
  *     attention_packed_dx  B  do, qkv, o, lse, (optional inputs as forward) ->
  *                   dqkv; as forward
  *     relu2_dx      B  dy, x -> dx

@@ -10,6 +10,10 @@
  * Optional inputs follow, those of i[4]: the positions at which documents
  * start, by query; the number of keys, by sample; how many keys all queries
  * see, by sample.  Each has a part of the pattern of its own.
+ *
+ * With a bias a table with a number for each bucket of distances and each head
+ * is added to scores (kernels/relative.h).  Its gradient is summed by sample
+ * here, and over samples by attention_biased_dw.
  */
 #include "config.h"
 
@@ -35,11 +39,12 @@ static struct pattern pattern_of(const struct merak_infer *inf, const char *in,
     int64_t has = inf->attrs->i[4];
     struct pattern p;
 
-    snprintf(p.text, sizeof(p.text), "%s%s%s%s%s > %s", in,
+    snprintf(p.text, sizeof(p.text), "%s%s%s%s%s%s > %s", in,
              has & MERAK_ATTENTION_STARTS ? " starts=i:b" : "",
              has & MERAK_ATTENTION_STARTS ? positions : "",
              has & MERAK_ATTENTION_LENGTHS ? " lengths=i:b" : "",
-             has & MERAK_ATTENTION_PREFIX ? " prefix=i:b" : "", out);
+             has & MERAK_ATTENTION_PREFIX ? " prefix=i:b" : "",
+             has & MERAK_ATTENTION_BIAS ? " table=c:Ngr" : "", out);
     return p;
 }
 
@@ -60,7 +65,18 @@ static struct pattern pattern_of(const struct merak_infer *inf, const char *in,
                "dqkv=c:bT3hD")                                       \
         .text
 
+#define ATTENTION_BIASED_DX                                        \
+    pattern_of(inf,                                                \
+               "do=c:btgrD q=c:btgrD k=c:bSgD v=c:bSgD o=c:btgrD " \
+               "lse=f:btgr",                                       \
+               "t", "dq=c:btgrD dk=c:bSgD dv=c:bSgD sums=f:bNgr")  \
+        .text
+
 MERAK_DIMS(attention_dx, ATTENTION_DX)
+MERAK_DIMS(attention_biased_dx, ATTENTION_BIASED_DX)
+MERAK_DIMS(attention_biased_dw, "sums=f:bNgr > dtable=f:Ngr")
+MERAK_DIMS_SIGNATURE(attention_biased, ATTENTION)
+MERAK_COST(attention_biased_dw, 1)
 MERAK_DIMS(attention_packed_dx, ATTENTION_PACKED_DX)
 MERAK_DIMS_SIGNATURE(attention, ATTENTION)
 MERAK_DIMS_SIGNATURE(attention_packed, ATTENTION_PACKED)
@@ -156,6 +172,48 @@ static enum merak_status attention_infer(struct merak_infer *inf,
         rc = check_inputs("attention", 3, inf, err);
     if (rc == MERAK_OK)
         rc = merak_dims_infer("attention", ATTENTION, inf, err);
+    return rc != MERAK_OK ? rc : check_positions(inf, err);
+}
+
+/* Buckets are whole on each side, and the farthest is not the first of those
+ * whose width grows. */
+static enum merak_status check_table(const struct merak_infer *inf,
+                                     struct merak_error *err)
+{
+    const double *f = inf->attrs->f;
+    size_t n = inf->shape[inf->n_in - 1].dim[0], sides = f[4] > 0 ? 2 : 1;
+
+    if (f[2] > 0)
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "attention_biased: a bias and a soft cap, expected "
+                          "either");
+    if (n % (2 * sides) != 0 || n > MERAK_MAX_BUCKETS)
+        return merak_fail(
+            err, MERAK_ERR_PARAM,
+            "attention_biased: a bias of %zu buckets %s, expected "
+            "a multiple of %zu of at most %d",
+            n, sides == 2 ? "both ways" : "one way", 2 * sides,
+            MERAK_MAX_BUCKETS);
+    if (!(f[3] > (double)n / (double)sides / 2) || f[3] > INT32_MAX)
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "attention_biased: the last of %zu buckets begins at "
+                          "distance %g, expected more than %zu, below which "
+                          "each distance has its own",
+                          n, f[3], n / sides / 2);
+    return MERAK_OK;
+}
+
+static enum merak_status attention_biased_infer(struct merak_infer *inf,
+                                                struct merak_error *err)
+{
+    enum merak_status rc = check_attrs("attention_biased", inf->attrs, err);
+
+    if (rc == MERAK_OK)
+        rc = check_inputs("attention_biased", 3, inf, err);
+    if (rc == MERAK_OK)
+        rc = merak_dims_infer("attention_biased", ATTENTION, inf, err);
+    if (rc == MERAK_OK)
+        rc = check_table(inf, err);
     return rc != MERAK_OK ? rc : check_positions(inf, err);
 }
 
@@ -301,6 +359,18 @@ static void attention_dx_cost(const struct merak_infer *inf,
     pairs_cost(inf, 0, 2, 3, 2, cost);
 }
 
+static void attention_biased_cost(const struct merak_infer *inf,
+                                  struct merak_cost *cost)
+{
+    attention_cost(inf, cost);
+}
+
+static void attention_biased_dx_cost(const struct merak_infer *inf,
+                                     struct merak_cost *cost)
+{
+    attention_dx_cost(inf, cost);
+}
+
 static void attention_packed_cost(const struct merak_infer *inf,
                                   struct merak_cost *cost)
 {
@@ -323,29 +393,58 @@ static int take_optional(const struct merak_node *node, int few,
     return n;
 }
 
-static enum merak_status attention_grad(struct merak_grad *g,
-                                        const struct merak_node *node,
-                                        struct merak_error *err)
+/* The gradients of q, k and v by `op`, if any or `others` are wanted; out
+ * receives its outputs. */
+static enum merak_status grouped_grad(struct merak_grad *g,
+                                      const struct merak_node *node,
+                                      const char *op, bool others,
+                                      struct merak_value **out,
+                                      struct merak_error *err)
 {
     struct merak_value *q = merak_node_in(node, 0);
     struct merak_value *k = merak_node_in(node, 1);
     struct merak_value *v = merak_node_in(node, 2);
-    struct merak_value *in[9] = {
+    struct merak_value *in[10] = {
         merak_grad_out(g, node, 0), q, k, v, merak_node_out(node, 0),
         merak_node_out(node, 1)};
     int n_in = take_optional(node, 3, in, 6);
-    struct merak_value *out[3];
     enum merak_status rc = merak_grad_only_first(g, node, err);
 
     if (rc != MERAK_OK ||
         (!merak_grad_wanted(g, q) && !merak_grad_wanted(g, k) &&
-         !merak_grad_wanted(g, v)))
+         !merak_grad_wanted(g, v) && !others))
         return rc;
-    rc = merak_grad_node(g, node, MERAK_PHASE_B, "attention_dx",
-                         merak_node_attrs(node), n_in, in, out, err);
+    rc = merak_grad_node(g, node, MERAK_PHASE_B, op, merak_node_attrs(node),
+                         n_in, in, out, err);
     for (int i = 0; i < 3 && rc == MERAK_OK; i++)
         rc = merak_grad_add(g, merak_node_in(node, i), out[i], err);
     return rc;
+}
+
+static enum merak_status attention_grad(struct merak_grad *g,
+                                        const struct merak_node *node,
+                                        struct merak_error *err)
+{
+    struct merak_value *out[3];
+
+    return grouped_grad(g, node, "attention_dx", false, out, err);
+}
+
+/* The table is the last input. */
+static enum merak_status attention_biased_grad(struct merak_grad *g,
+                                               const struct merak_node *node,
+                                               struct merak_error *err)
+{
+    struct merak_value *table =
+        merak_node_in(node, merak_node_in_count(node) - 1);
+    struct merak_value *out[4] = {NULL};
+    enum merak_status rc = grouped_grad(g, node, "attention_biased_dx",
+                                        merak_grad_wanted(g, table), out, err);
+
+    if (rc != MERAK_OK || out[3] == NULL || !merak_grad_wanted(g, table))
+        return rc;
+    return merak_grad_param(g, node, table, "attention_biased_dw",
+                            merak_node_attrs(node), 1, &out[3], err);
 }
 
 static enum merak_status attention_packed_grad(struct merak_grad *g,
@@ -386,11 +485,17 @@ static bool attention_looks_ahead(const struct merak_attrs *attrs)
            attrs->i[4] & (MERAK_ATTENTION_LENGTHS | MERAK_ATTENTION_PREFIX);
 }
 
+/* A slice would add to sums that others have, too. */
+static bool biased_looks_ahead(const struct merak_attrs *attrs)
+{
+    (void)attrs;
+    return true;
+}
+
 #define ATTENTION_ROW(op, least, most, outs, gradient, ...) \
     MERAK_OP_WITH(op, least, most, outs, gradient,          \
                   .step_use = MERAK_STEP_DROPOUT,           \
-                  .role = MERAK_ROLE_ATTENTION,             \
-                  .looks_ahead = attention_looks_ahead, __VA_ARGS__)
+                  .role = MERAK_ROLE_ATTENTION, __VA_ARGS__)
 
 static const struct merak_number attention_numbers[] = {
     {"attention dropout", 'f', 0},
@@ -400,17 +505,37 @@ static const struct merak_number attention_numbers[] = {
     {"attention softcap", 'f', 2},
     {NULL, 0, 0}};
 
+static const struct merak_number biased_numbers[] = {
+    {"attention dropout", 'f', 0},
+    {"attention window", 'i', 3},
+    {"attention keys after", 'i', 2},
+    {"attention scale", 'f', 1},
+    {"attention bias's farthest distance", 'f', 3},
+    {"attention bias both ways", 'f', 4},
+    {NULL, 0, 0}};
+
 /* k, v and their gradients are read back, or what they are packed with. */
 const struct merak_op merak_ops_attention[] = {
     ATTENTION_ROW(attention, 3, 6, 2, attention_grad,
+                  .looks_ahead = attention_looks_ahead,
                   .back_in = 1 << 1 | 1 << 2, .heads = attention_heads,
                   .numbers = attention_numbers),
-    ATTENTION_ROW(attention_dx, 6, 9, 3, NULL, .back_in = 1 << 2 | 1 << 3,
-                  .back_out = 1 << 1 | 1 << 2),
+    ATTENTION_ROW(attention_dx, 6, 9, 3, NULL,
+                  .looks_ahead = attention_looks_ahead,
+                  .back_in = 1 << 2 | 1 << 3, .back_out = 1 << 1 | 1 << 2),
     ATTENTION_ROW(attention_packed, 1, 4, 2, attention_packed_grad,
-                  .back_in = 1 << 0, .heads = attention_packed_heads,
+                  .looks_ahead = attention_looks_ahead, .back_in = 1 << 0,
+                  .heads = attention_packed_heads,
                   .numbers = attention_numbers),
-    ATTENTION_ROW(attention_packed_dx, 4, 7, 1, NULL, .back_in = 1 << 1,
+    ATTENTION_ROW(attention_packed_dx, 4, 7, 1, NULL,
+                  .looks_ahead = attention_looks_ahead, .back_in = 1 << 1,
                   .back_out = 1 << 0),
+    ATTENTION_ROW(attention_biased, 4, 7, 2, attention_biased_grad,
+                  .looks_ahead = biased_looks_ahead, .back_in = 1 << 1 | 1 << 2,
+                  .heads = attention_heads, .numbers = biased_numbers),
+    ATTENTION_ROW(attention_biased_dx, 7, 10, 4, NULL,
+                  .looks_ahead = biased_looks_ahead, .back_in = 1 << 2 | 1 << 3,
+                  .back_out = 1 << 1 | 1 << 2),
+    MERAK_OP(attention_biased_dw, 1, 1, 1, NULL),
     {.name = NULL},
 };

@@ -39,6 +39,7 @@ static struct merak_value *counts(struct merak_model *m, const char *name)
 struct described {
     struct merak_attention_options opt;
     bool documents, crossed, lengths, prefix;
+    size_t buckets; /* of a bias; 0: there is none */
 };
 
 static struct merak_model *describe(const struct described *d)
@@ -55,6 +56,9 @@ static struct merak_model *describe(const struct described *d)
         opt.key_lengths = counts(m, "lengths");
     if (d->prefix)
         opt.prefix_lengths = counts(m, "prefixes");
+    if (d->buckets > 0)
+        opt.bias.table =
+            MERAK_PARAM(m, "bias", MERAK_NORMAL(1), d->buckets, 2, 2);
     q = heads(m, x, "q", false);
     k = heads(m, of, "k", true);
     v = heads(m, of, "v", true);
@@ -113,6 +117,21 @@ static void mistakes_are_told(void **state)
         {{.opt = {FULL, .window_after = 2}, .crossed = true},
          "attention: q (linear.1) and k (linear.2) are of two sequences, "
          "expected MERAK_MASK_FULL without a window"},
+        {{.opt = {.bias = {.farthest = 9}}, .buckets = 7},
+         "attention_biased: a bias of 7 buckets one way, expected a multiple "
+         "of 2 of at most 128"},
+        {{.opt = {FULL, .bias = {.farthest = 9, .both_ways = true}},
+          .buckets = 6},
+         "attention_biased: a bias of 6 buckets both ways, expected a multiple "
+         "of 4 of at most 128"},
+        {{.opt = {.bias = {.farthest = 900}}, .buckets = 130},
+         "attention_biased: a bias of 130 buckets one way, expected a multiple "
+         "of 2 of at most 128"},
+        {{.opt = {.bias = {.farthest = 16}}, .buckets = 32},
+         "attention_biased: the last of 32 buckets begins at distance 16, "
+         "expected more than 16, below which each distance has its own"},
+        {{.opt = {.soft_cap = 2, .bias = {.farthest = 16}}, .buckets = 8},
+         "attention_biased: a bias and a soft cap, expected either"},
     };
 
     (void)state;
@@ -200,6 +219,13 @@ static void what_reads_ahead_is_known(void **state)
         {{.opt = {FULL}, .crossed = true}, true, "attention keys after=-1"},
         {{.opt = {.window = 0}, .lengths = true}, true, "operations="},
         {{.opt = {PREFIX}, .prefix = true}, true, "operations="},
+        {{.opt = {.bias = {.farthest = 9}}, .buckets = 8},
+         true,
+         "attention bias's farthest distance=9"},
+        {{.opt = {FULL, .bias = {.farthest = 9, .both_ways = true}},
+          .buckets = 8},
+         true,
+         "attention bias both ways=1"},
     };
 
     (void)state;
@@ -208,10 +234,14 @@ static void what_reads_ahead_is_known(void **state)
         const struct merak_graph *graph = graph_of(m);
         char *text = NULL;
 
-        assert_int_equal(merak_node_mixes_positions(find(graph, "attention")),
+        bool biased = rows[i].d.buckets > 0;
+
+        assert_int_equal(merak_node_mixes_positions(find(
+                             graph, biased ? "attention_biased" : "attention")),
                          rows[i].ahead);
         assert_int_equal(
-            merak_node_mixes_positions(find(graph, "attention_dx")),
+            merak_node_mixes_positions(
+                find(graph, biased ? "attention_biased_dx" : "attention_dx")),
             rows[i].ahead);
         assert_int_equal(merak_graph_numbers(graph, &text, NULL), MERAK_OK);
         assert_non_null(strstr(text, rows[i].number));

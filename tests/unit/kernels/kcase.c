@@ -19,6 +19,7 @@ static enum merak_dtype dtype_of(char type, enum merak_dtype compute)
     switch (type) {
     case KC_COMPUTE:
     case KC_COUNTS:
+    case KC_TABLE:
         return compute;
     case KC_IDS:
     case KC_STARTS:
@@ -220,6 +221,7 @@ static int64_t attention_input(char type)
     return type == KC_STARTS    ? MERAK_ATTENTION_STARTS
            : type == KC_LENGTHS ? MERAK_ATTENTION_LENGTHS
            : type == KC_PREFIX  ? MERAK_ATTENTION_PREFIX
+           : type == KC_TABLE   ? MERAK_ATTENTION_BIAS
                                 : 0;
 }
 
@@ -345,6 +347,20 @@ static void fill_made(struct kc *c, const struct kc_grad *grad,
     kc_destroy(&first);
 }
 
+/* One of a gradient's outputs that is not the gradient of an operand yet. */
+static void shape_by_sample(struct merak_operand *op, const struct kc *forward,
+                            int from, enum merak_dtype dtype)
+{
+    const struct merak_shape *of =
+        &forward->call.operand[KC_BY_SAMPLE(0) - from].local;
+
+    *op = (struct merak_operand){.dtype = dtype_of(KC_FLOAT, dtype)};
+    op->local.ndim = of->ndim + 1;
+    op->local.dim[0] = forward->call.operand[0].local.dim[0];
+    memcpy(op->local.dim + 1, of->dim, (size_t)of->ndim * sizeof(*of->dim));
+    op->full = op->local;
+}
+
 /* What operand of the forward call this one of a gradient is like. */
 static int like(const struct kc *forward, int from)
 {
@@ -381,6 +397,11 @@ void kc_create_grad(struct kc *c, const struct kc_grad *grad,
         int o = order(grad, i), from = grad->from[o];
         struct merak_operand *op = &c->call.operand[o];
 
+        if (from <= KC_BY_SAMPLE(0)) {
+            shape_by_sample(op, forward, from, dtype);
+            allocate(op, c->guard);
+            continue;
+        }
         if (from <= KC_MADE(0)) {
             fill_made(c, grad, forward, dtype, o);
             continue;
@@ -395,6 +416,20 @@ void kc_create_grad(struct kc *c, const struct kc_grad *grad,
         else
             fill(c, o, KC_FLOAT, 0, seed + 1000);
     }
+}
+
+void kc_create_before(struct kc *c, const struct kc_grad *grad,
+                      const struct kc *forward, enum merak_dtype dtype)
+{
+    const struct kc_grad *after = kc_grads;
+
+    memset(c, 0, sizeof(*c));
+    if (grad->n_in > 1 || grad->after == NULL)
+        return;
+    while (strcmp(after->op, grad->after) != 0 || !kc_grad_fits(after, forward))
+        after++;
+    assert_int_equal(after->from[0], KC_DY);
+    kc_create_grad(c, after, forward, dtype, 0);
 }
 
 void kc_copy(struct kc *to, const struct kc *from)

@@ -28,6 +28,7 @@ enum {
     KC_LENGTHS = 'l',  /* i32 [B] in [1, row->vocab]: keys of samples */
     KC_PREFIX = 'x',   /* i32 [B] in [0, row->vocab]: keys that all see; the
                           last one is most of them */
+    KC_TABLE = 'y',    /* KC_COMPUTE: biases of attention */
     KC_PAIRS = 'q',    /* i32 [B, T], where second answers of a few tokens
                           begin, or 0 */
     KC_REST = 'r',     /* KC_IDS, every third of them of no expert */
@@ -63,6 +64,8 @@ struct kc_row {
 /* Output k of the gradient that is named `after`, from the same KC_DY, which
  * comes before. */
 #define KC_MADE(k) (-100 - (k))
+/* An output that is KC_D(k) before it is summed over samples, f32 [B, ..]. */
+#define KC_BY_SAMPLE(k) (-200 - (k))
 struct kc_grad {
     char op[KC_NAME], forward[KC_NAME];
     int n_in, n_out, from[MERAK_MAX_OPERANDS];
@@ -114,6 +117,10 @@ void kc_create(struct kc *c, const struct kc_row *row, enum merak_dtype dtype,
 void kc_create_grad(struct kc *c, const struct kc_grad *grad,
                     const struct kc *forward, enum merak_dtype dtype,
                     uint64_t seed);
+/* Of a gradient that has only what another one makes, the call that made it,
+ * whose operand 0 is the gradient that comes in; else zeros. */
+void kc_create_before(struct kc *c, const struct kc_grad *grad,
+                      const struct kc *forward, enum merak_dtype dtype);
 void kc_destroy(struct kc *c);
 /* Fresh storage, same contents. */
 void kc_copy(struct kc *to, const struct kc *from);

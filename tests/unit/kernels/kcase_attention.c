@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kcase_attention.c - calls of attention: causal, in a window, of documents;
  * with a full mask, with keys of another sequence, of samples with fewer keys,
- * with a prefix; with values of another width than keys */
+ * with a prefix; with values of another width than keys; with biases */
 #include "config.h"
 
 #include "unit/near.h"
@@ -169,6 +169,39 @@ int kc_attention_rows(const struct kc_heads *h, struct kc_row *row, int max)
                      {'l', N(B)},
                      {'c', N(B, T, G, R, D)},
                      {'f', N(B, T, G, R)}}},
+        /* with biases: both ways, one way, of samples with fewer keys */
+        {.op = "attention_biased",
+         .n_in = 4,
+         .n_out = 2,
+         .attrs = {.i = {6, 0, -1}, .f = {0.3, 0.7, 0, 5, 1}},
+         .operand = {{'c', N(B, T, G, R, D)},
+                     {'c', N(B, S, G, D)},
+                     {'c', N(B, S, G, D)},
+                     {'y', N(8, G, R)},
+                     {'c', N(B, T, G, R, D)},
+                     {'f', N(B, T, G, R)}}},
+        {.op = "attention_biased",
+         .n_in = 4,
+         .n_out = 2,
+         .attrs = {.i = {0, 0, 0}, .f = {0, 1, 0, 4, 0}},
+         .operand = {{'c', N(B, T, G, R, D)},
+                     {'c', N(B, T, G, D)},
+                     {'c', N(B, T, G, less)},
+                     {'y', N(6, G, R)},
+                     {'c', N(B, T, G, R, less)},
+                     {'f', N(B, T, G, R)}}},
+        {.op = "attention_biased",
+         .n_in = 5,
+         .n_out = 2,
+         .vocab = some,
+         .attrs = {.i = {0, 0, -1}, .f = {0, 0.4, 0, 40, 1}},
+         .operand = {{'c', N(B, T, G, R, D)},
+                     {'c', N(B, some, G, D)},
+                     {'c', N(B, some, G, D)},
+                     {'l', N(B)},
+                     {'y', N(32, G, R)},
+                     {'c', N(B, T, G, R, D)},
+                     {'f', N(B, T, G, R)}}},
     };
     int n = sizeof(all) / sizeof(*all);
 
@@ -187,7 +220,8 @@ static const struct mask {
     {70, 198, 0, -1, ""},   {198, 70, 0, -1, "l"},   {150, 150, 70, 3, ""},
     {150, 150, 5, 100, ""}, {198, 198, 64, 64, "l"}, {198, 198, 0, 0, "l"},
     {130, 130, 0, 0, "x"},  {198, 198, 0, 0, "lx"},  {150, 150, 33, 0, "l"},
-    {1, 129, 0, -1, "l"},
+    {1, 129, 0, -1, "l"},   {150, 150, 0, 0, "y"},   {70, 198, 0, -1, "y"},
+    {198, 70, 0, -1, "ly"}, {198, 198, 0, -1, "ly"},
 };
 
 int kc_mask_row(int i, struct kc_row *row)
@@ -209,6 +243,15 @@ int kc_mask_row(int i, struct kc_row *row)
     for (; masks[i].inputs[extra] != '\0'; extra++)
         row->operand[3 + extra] =
             (struct kc_operand){masks[i].inputs[extra], N(2)};
+    if (extra > 0 && masks[i].inputs[extra - 1] == KC_TABLE) {
+        bool both = masks[i].after != 0;
+
+        strcpy(row->op, "attention_biased");
+        row->operand[2 + extra] = (struct kc_operand){KC_TABLE, N(32, 1, 2)};
+        row->attrs.f[2] = 0;
+        row->attrs.f[3] = both ? 128 : 90;
+        row->attrs.f[4] = both;
+    }
     row->n_in = 3 + (int)extra;
     row->operand[3 + extra] = row->operand[0];
     row->operand[4 + extra] = (struct kc_operand){'f', N(2, masks[i].T, 1, 2)};

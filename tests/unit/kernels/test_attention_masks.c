@@ -19,7 +19,8 @@ struct ramp {
     size_t times, add, by, half;
 };
 static const struct ramp A = {37, 11, 101, 50}, B = {53, 7, 97, 48},
-                         C = {29, 3, 89, 44}, G = {41, 5, 83, 41};
+                         C = {29, 3, 89, 44}, G = {41, 5, 83, 41},
+                         H = {31, 2, 71, 35};
 
 static void fill(struct kc *c, int operand, const struct ramp *r)
 {
@@ -142,6 +143,147 @@ static void check_golden(const struct golden *g, const char *backend,
     kc_destroy(&c);
 }
 
+/* The same q, k and v with scale 1 and a table [N, 2, 1] of H, as transformers
+ * has it in T5. */
+static const struct biased {
+    size_t T, N;
+    int64_t after;
+    double farthest, both;
+    double o0, o1, loss, dq, dk, dv, table, first, last;
+} biased[] = {
+    {3, 8, -1, 5, 1, 0.0107990380745, 0.154564742116, 0.507790328982,
+     0.493418233038, 0.809378182664, 7.13524300484, 0.775657787052,
+     0.0805574938702, 0.025348940287},
+    {5, 6, 0, 4, 0, -0.931818181818, 0.434304270955, 1.63258013846,
+     0.678879637738, 1.59174611585, 30.5337866514, 0.191857215012,
+     -0.0984453679933, 0.138901670139},
+};
+
+/* Run gradient `op` of a call that has run, of the incoming gradient G. */
+static void run_gradient(struct kc *grad, const char *op, const struct kc *c,
+                         const char *backend, enum merak_dtype dtype)
+{
+    int g = 0;
+
+    while (strcmp(kc_grads[g].op, op) != 0 || !kc_grad_fits(&kc_grads[g], c))
+        g++;
+    kc_create_grad(grad, &kc_grads[g], c, dtype, 5);
+    grad->call.accumulate = false;
+    if (grad->call.n_in > 1)
+        fill(grad, 0, &G);
+    kc_run(grad, backend);
+}
+
+static void check_biased(const struct biased *b, const char *backend,
+                         enum merak_dtype dtype, double tolerance)
+{
+    const struct kc_row row = {
+        .op = "attention_biased",
+        .n_in = 4,
+        .n_out = 2,
+        .attrs = {.i = {0, 0, b->after}, .f = {0, 1, 0, b->farthest, b->both}},
+        .operand = {{'c', 5, {2, b->T, 2, 1, 4}},
+                    {'c', 4, {2, 5, 2, 4}},
+                    {'c', 4, {2, 5, 2, 4}},
+                    {'y', 3, {b->N, 2, 1}},
+                    {'c', 5, {2, b->T, 2, 1, 4}},
+                    {'f', 4, {2, b->T, 2, 1}}}};
+    const struct ramp *ramps[] = {&A, &B, &C, &H};
+    struct kc c, dx, dw;
+    double loss = 0;
+
+    kc_create(&c, &row, dtype, 1);
+    for (int o = 0; o < 4; o++)
+        fill(&c, o, ramps[o]);
+    kc_run(&c, backend);
+    run_gradient(&dx, "attention_biased_dx", &c, backend, dtype);
+    run_gradient(&dw, "attention_biased_dw", &c, backend, dtype);
+    for (size_t i = 0; i < kc_count(&dw, 0); i++) /* of this G */
+        kc_set(&dw, 0, i, kc_get(&dx, 10, i));
+    kc_run(&dw, backend);
+    for (size_t i = 0; i < kc_count(&c, 4); i++)
+        loss += kc_get(&c, 4, i) * kc_get(&dx, 0, i);
+    {
+        const double got[] = {kc_get(&c, 4, 0),
+                              kc_get(&c, 4, kc_count(&c, 4) - 1),
+                              loss,
+                              square(&dx, 7),
+                              square(&dx, 8),
+                              square(&dx, 9),
+                              square(&dw, 1),
+                              kc_get(&dw, 1, 0),
+                              kc_get(&dw, 1, b->N * 2 - 1)};
+        const double want[] = {b->o0, b->o1,    b->loss,  b->dq,  b->dk,
+                               b->dv, b->table, b->first, b->last};
+
+        for (size_t i = 0; i < 9; i++) {
+            if (!(fabs(got[i] - want[i]) <= tolerance * (1 + fabs(want[i]))))
+                print_error("number %zu by %s: %.12g, want %.12g\n", i, backend,
+                            got[i], want[i]);
+            assert_true(fabs(got[i] - want[i]) <=
+                        tolerance * (1 + fabs(want[i])));
+        }
+    }
+    kc_destroy(&dw);
+    kc_destroy(&dx);
+    kc_destroy(&c);
+}
+
+static void biases_give_published_numbers(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(biased) / sizeof(*biased); i++) {
+        check_biased(&biased[i], "ref", MERAK_F64, 1e-11);
+        check_biased(&biased[i], "cpu", MERAK_F32, 2e-6);
+    }
+}
+
+/* All distances of both kinds of 32 buckets up to 128, by where those of
+ * transformers begin; others by a number of all of 6000 buckets. */
+static void buckets_are_those_of_transformers(void **state)
+{
+    static const uint32_t both[] = {0, 1,  2,  3,  4,  5,  6,  7,
+                                    8, 12, 16, 23, 32, 46, 64, 91};
+    static const uint32_t causal[] = {
+        0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15,
+        16, 19, 21, 24, 27, 31, 35, 40, 46, 52, 59, 67, 77, 87, 99, 113};
+    static const struct {
+        size_t n;
+        double farthest;
+        uint32_t number;
+    } others[] = {{32, 128, 3718463827}, {64, 1000, 1770051073},
+                  {16, 20, 331663720},   {128, 5000, 219080895},
+                  {8, 5, 2715286565},    {6, 4, 2135421634}};
+    struct merak_operand table = {.local = {3, {32, 1, 1}}};
+    struct merak_attrs attrs = {.f = {0, 0, 0, 128, 1}};
+    struct merak_relative r = {0};
+
+    (void)state;
+    merak_relative_set(&r, &attrs, &table, 300, 300);
+    assert_memory_equal(r.first, both, sizeof(both));
+    for (size_t lag = 0; lag < 599; lag++) {
+        size_t bucket = 15, distance = lag > 299 ? lag - 299 : 299 - lag;
+
+        while (both[bucket] > distance)
+            bucket--;
+        assert_int_equal(merak_relative_bucket(&r, lag),
+                         lag < 299 ? 16 + bucket : bucket);
+    }
+    attrs.f[4] = 0;
+    merak_relative_set(&r, &attrs, &table, 300, 300);
+    assert_memory_equal(r.first, causal, sizeof(causal));
+    for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++) {
+        uint32_t number = 0;
+
+        table.local.dim[0] = others[i].n;
+        attrs.f[3] = others[i].farthest;
+        merak_relative_set(&r, &attrs, &table, 6000, 1);
+        for (size_t d = 0; d < 6000; d++)
+            number = number * 31 + (uint32_t)merak_relative_bucket(&r, d);
+        assert_int_equal(number, others[i].number);
+    }
+}
+
 /* To the digits that were printed, and as f32 rounds. */
 static void masks_give_published_numbers(void **state)
 {
@@ -235,6 +377,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(masks_give_published_numbers),
+        cmocka_unit_test(biases_give_published_numbers),
+        cmocka_unit_test(buckets_are_those_of_transformers),
         cmocka_unit_test(hidden_keys_are_not_read),
         cmocka_unit_test(samples_are_as_alone),
         cmocka_unit_test(wrong_lengths_are_named),
