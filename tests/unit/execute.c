@@ -135,7 +135,12 @@ static void load(struct run *r, int rank, const struct merak_instr *in)
     to.vocab = graph->value[prog->param[0].value]->shape.dim[0];
     if (graph->input[in->input].class == MERAK_INPUT_TARGETS)
         to.vocab = program(r, 0)->param[0].shape.dim[0]; /* wte's rows */
-    load_input(graph, in->input, &to);
+    if (r->ex->named != NULL &&
+        graph->input[in->input].class == MERAK_INPUT_NAMED)
+        r->ex->named(graph->input[in->input].name, to.first, to.samples,
+                     to.data);
+    else
+        load_input(graph, in->input, &to);
 }
 
 static void run_load(struct run *r, int rank, const struct merak_instr *in)

@@ -21,6 +21,9 @@ struct executed {
     /* What runs kernels: NULL for the reference; and their device. */
     const struct merak_backend *backend;
     void *device;
+    /* Where inputs of the model's own come from, of samples [first, first + n);
+     * NULL: of execute_load.h. */
+    void (*named)(const char *name, uint64_t first, size_t n, int32_t *out);
 };
 
 /* Parameters from their names and element indices. */

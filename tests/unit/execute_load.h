@@ -93,11 +93,13 @@ static void put_named(const struct merak_input *input, int number,
     }
     for (size_t i = 0; i < to->samples * of_sample; i++) {
         uint64_t at = to->first * of_sample + i;
+        bool ids = strcmp(input->name, "source") == 0 ||
+                   strcmp(input->name, "decoder") == 0;
         float x = 2 * merak_rng_uniform(key, at) - 1;
 
         if (input->dtype == MERAK_I32)
             ((int32_t *)to->data)[i] =
-                at % 7 == 3 ? MERAK_NO_TARGET : (int32_t)(at % 3);
+                at % 7 == 3 && !ids ? MERAK_NO_TARGET : (int32_t)(at % 3);
         else if (input->dtype == MERAK_BF16)
             ((uint16_t *)to->data)[i] = merak_f32_to_bf16(x);
         else

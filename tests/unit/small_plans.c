@@ -174,7 +174,7 @@ static struct merak_value *layers(struct merak_model *m,
     return x;
 }
 
-/* Inputs beside tokens, which attention reads. */
+/* Inputs beside tokens and a parameter, which attention reads. */
 static void add_inputs(struct merak_model *m, struct small_model *s)
 {
     size_t B = merak_model_micro_batch(m);
@@ -188,6 +188,10 @@ static void add_inputs(struct merak_model *m, struct small_model *s)
     if (s->prefix)
         s->attention.prefix_lengths =
             merak_input(m, "prefix", MERAK_I32, "b", &B);
+    if (s->biases > 0)
+        s->attention.bias.table =
+            MERAK_PARAM(m, "bias", MERAK_NORMAL(0.5f), s->biases, s->kv_heads,
+                        s->heads / s->kv_heads);
 }
 
 static void describe(struct merak_model *m, void *arg)
@@ -234,8 +238,11 @@ static enum merak_status build(const struct small_model *model,
         with.cost = &cost;
         opt = &with;
     }
-    return merak_plan_build(&full, 16, describe, &copy, MERAK_PLAN_ALL, opt,
-                            planned_p, err);
+    return merak_plan_build(
+        &full, model->tokens > 0 ? model->tokens : 16,
+        model->describe != NULL ? model->describe : describe,
+        model->describe != NULL ? model->arg : &copy, MERAK_PLAN_ALL, opt,
+        planned_p, err);
 }
 
 struct merak_planned *planned_build(const struct small_model *model,

@@ -31,8 +31,14 @@ struct small_model {
     enum merak_dtype dtype;
     struct merak_attention_options attention;
     bool lengths, prefix; /* inputs of these names tell attention's */
+    size_t biases; /* buckets of a table of attention's that all layers share
+                      (kv_heads) */
     bool crossed; /* keys are of another sequence, an input (kv_heads) */
     struct merak_value *other; /* that one; the description sets it */
+    /* Another model in place of all that, and its argument. */
+    void (*describe)(struct merak_model *m, void *arg);
+    void *arg;
+    size_t tokens; /* of its sequences; 0: 16 */
 };
 
 /* The programs of all ranks; fails the test on any error.  opt may be NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_parity_masks.c - attention with masks that are not causal, in every
- * plan: bit by bit where only the pipeline differs, to rounding where tp, dp or
- * cp do
+/* test_parity_masks.c - attention with masks that are not causal, or biases, in
+ * every plan: bit by bit where only the pipeline differs, to rounding where tp,
+ * dp or cp do
  */
 #include "config.h"
 
@@ -23,6 +23,10 @@ static const struct small_model models[] = {
     {SMALL, .lengths = true, .kv_heads = 4},
     {SMALL, FULL, .lengths = true, .kv_heads = 2, .crossed = true,
      .attention.dropout = 0.2f},
+    {SMALL, FULL, .lengths = true, .kv_heads = 2, .biases = 8,
+     .attention.bias = {.farthest = 5, .both_ways = true}},
+    {SMALL, .kv_heads = 4, .biases = 4, .attention.scale = 1,
+     .attention.bias = {.farthest = 6}, .attention.dropout = 0.2f},
 };
 enum { MODELS = sizeof(models) / sizeof(*models) };
 
@@ -107,6 +111,9 @@ static void others_are_refused(void **state)
         {5, 1, "sliced:2",
          "schedule sliced:2 cuts sequences, and attention.8 needs whole ones: "
          "use --schedule 1f1b"},
+        {7, 1, "sliced:2",
+         "schedule sliced:2 cuts sequences, and attention_biased.8 needs whole "
+         "ones: use --schedule 1f1b"},
         {5, 2, "1f1b",
          "cp=2 cuts one sequence, and this model has a second one (other): use "
          "--cp 1"},
