@@ -252,6 +252,52 @@ PYTHIA = form(
     torch_dtype="float16", transformers_version="4.24.0", use_cache=True,
     use_parallel_residual=True, vocab_size=50304)
 
+YARN = {"beta_fast": 32, "beta_slow": 1, "factor": 40, "mscale": 1.0,
+        "mscale_all_dim": 1.0, "original_max_position_embeddings": 4096,
+        "type": "yarn"}
+DEEPSEEK_V3 = form(
+    classes("DeepseekV3ForCausalLM"), attention_bias=False,
+    attention_dropout=0.0, auto_map={
+        "AutoConfig": "configuration_deepseek.DeepseekV3Config",
+        "AutoModel": "modeling_deepseek.DeepseekV3Model",
+        "AutoModelForCausalLM": "modeling_deepseek.DeepseekV3ForCausalLM"},
+    bos_token_id=0, eos_token_id=1, ep_size=1, first_k_dense_replace=3,
+    hidden_act="silu", hidden_size=7168, initializer_range=0.02,
+    intermediate_size=18432, kv_lora_rank=512, max_position_embeddings=163840,
+    model_type="deepseek_v3", moe_intermediate_size=2048, moe_layer_freq=1,
+    n_group=8, n_routed_experts=256, n_shared_experts=1, norm_topk_prob=True,
+    num_attention_heads=128, num_experts_per_tok=8, num_hidden_layers=61,
+    num_key_value_heads=128, num_nextn_predict_layers=1, q_lora_rank=1536,
+    qk_nope_head_dim=128, qk_rope_head_dim=64,
+    quantization_config={"activation_scheme": "dynamic", "fmt": "e4m3",
+                         "quant_method": "fp8",
+                         "weight_block_size": [128, 128]},
+    rms_norm_eps=1e-06, rope_scaling=YARN, rope_theta=10000,
+    routed_scaling_factor=2.5, scoring_func="sigmoid",
+    tie_word_embeddings=False, topk_group=4, topk_method="noaux_tc",
+    torch_dtype="bfloat16", transformers_version="4.33.1", use_cache=True,
+    v_head_dim=128, vocab_size=129280)
+DEEPSEEK_V2 = form(
+    classes("DeepseekV2ForCausalLM"), attention_bias=False,
+    attention_dropout=0.0, auto_map={
+        "AutoConfig": "configuration_deepseek.DeepseekV2Config",
+        "AutoModel": "modeling_deepseek.DeepseekV2Model",
+        "AutoModelForCausalLM": "modeling_deepseek.DeepseekV2ForCausalLM"},
+    aux_loss_alpha=0.003, bos_token_id=100000, eos_token_id=100001, ep_size=1,
+    first_k_dense_replace=1, hidden_act="silu", hidden_size=5120,
+    initializer_range=0.02, intermediate_size=12288, kv_lora_rank=512,
+    max_position_embeddings=163840, model_type="deepseek_v2",
+    moe_intermediate_size=1536, moe_layer_freq=1, n_group=8,
+    n_routed_experts=160, n_shared_experts=2, norm_topk_prob=False,
+    num_attention_heads=128, num_experts_per_tok=6, num_hidden_layers=60,
+    num_key_value_heads=128, pretraining_tp=1, q_lora_rank=1536,
+    qk_nope_head_dim=128, qk_rope_head_dim=64, rms_norm_eps=1e-06,
+    rope_scaling={**YARN, "mscale": 0.707, "mscale_all_dim": 0.707},
+    rope_theta=10000, routed_scaling_factor=16.0, scoring_func="softmax",
+    seq_aux=True, tie_word_embeddings=False, topk_group=3,
+    topk_method="group_limited_greedy", torch_dtype="bfloat16",
+    transformers_version="4.33.1", use_cache=True, v_head_dim=128,
+    vocab_size=102400)
 FORMS = {
     "gpt2": GPT2,
     "gpt2-medium": form(MEDIUM, n_embd=1024, n_head=16, n_layer=24),
@@ -527,6 +573,32 @@ FORMS = {
             "partial_rotary_factor": 0.25, "rope_theta": 10000,
             "rope_type": "default"},
         without=("rotary_emb_base", "rotary_pct", "torch_dtype")),
+    "deepseek v3": DEEPSEEK_V3,
+    "moonlight": form(
+        DEEPSEEK_V3, first_k_dense_replace=1, hidden_size=2048,
+        intermediate_size=11264, max_position_embeddings=8192,
+        moe_intermediate_size=1408, n_group=1, n_routed_experts=64,
+        n_shared_experts=2, num_attention_heads=16, num_experts_per_tok=6,
+        num_hidden_layers=27, num_key_value_heads=16, pad_token_id=163839,
+        num_nextn_predict_layers=0, q_lora_rank=None, rope_theta=50000.0,
+        routed_scaling_factor=2.446, topk_group=1, vocab_size=163840,
+        without=("rope_scaling", "quantization_config")),
+    "kimi k2": form(
+        DEEPSEEK_V3, model_type="kimi_k2", first_k_dense_replace=1,
+        n_group=1, n_routed_experts=384, num_attention_heads=64,
+        num_key_value_heads=64, num_nextn_predict_layers=0,
+        rope_theta=50000.0, routed_scaling_factor=2.827, topk_group=1,
+        vocab_size=163840, max_position_embeddings=131072,
+        rope_scaling={**YARN, "beta_fast": 1.0, "beta_slow": 1.0,
+                      "factor": 32.0}),
+    "deepseek v2": DEEPSEEK_V2,
+    "deepseek v2 lite": form(
+        DEEPSEEK_V2, hidden_size=2048, intermediate_size=10944,
+        moe_intermediate_size=1408, n_group=1, n_routed_experts=64,
+        num_attention_heads=16, num_hidden_layers=27, num_key_value_heads=16,
+        q_lora_rank=None, routed_scaling_factor=1.0, topk_group=1,
+        topk_method="greedy",
+        rope_scaling={**YARN, "mscale": 0.707, "mscale_all_dim": 0.707}),
 }
 
 
@@ -575,6 +647,14 @@ def small(config):
                  num_attention_heads=HEADS)
         if c.get("head_dim"):
             c["head_dim"] = 10
+    if "kv_lora_rank" in c:
+        c.update(kv_lora_rank=10, qk_nope_head_dim=6, qk_rope_head_dim=4,
+                 v_head_dim=7, n_routed_experts=8, num_experts_per_tok=3,
+                 moe_intermediate_size=20, first_k_dense_replace=1)
+        if c["q_lora_rank"]:
+            c["q_lora_rank"] = 12
+        if c["n_group"] > 1:
+            c.update(n_group=4, topk_group=2)
     c["vocab_size"] = VOCAB
     if "query_pre_attn_scalar" in c:
         c["query_pre_attn_scalar"] //= 16
@@ -622,24 +702,50 @@ def model_of(config):
            k not in ("dtype", "torch_dtype")}  # all in float64
     if (own.get("rope_scaling") or {}).get("type") == "su":
         own["rope_scaling"] = {**own["rope_scaling"], "type": "longrope"}
+    if own["model_type"] == "kimi_k2":  # which its own code is
+        own["model_type"] = "deepseek_v3"
+    own.pop("quantization_config", None)
     config = AutoConfig.for_model(**own)
     config._attn_implementation = "eager"
+    config._experts_implementation = "eager"
     return AutoModelForCausalLM.from_config(config)
+
+
+def weights_of(model):
+    """And the biases of routers, which nothing but the load moves."""
+    return list(model.named_parameters()) + [
+        b for b in model.named_buffers() if b[0].endswith("_bias")]
+
+
+def put(model, name, p):
+    """The experts of a layer are tensors of their own in files."""
+    name = stored(name, model)
+    base, end = name.rsplit(".", 1)
+    if base.endswith("experts"):
+        parts = ["gate_proj", "up_proj"] if end == "gate_up_proj" else [end]
+        n = p.shape[1] // len(parts)
+        for e in range(p.shape[0]):
+            for i, part in enumerate(parts):
+                one = p[e, i * n:(i + 1) * n]
+                one.copy_(weight_of("%s.%d.%s.weight" % (base, e, part),
+                                    tuple(one.shape)))
+    else:
+        p.copy_(weight_of(name, tuple(p.shape)))
 
 
 def parameters_of(config):
     """Counted without weights; what is tied counts once."""
     with torch.device("meta"):
         model = model_of(copy.deepcopy(config))
-    return sum(p.numel() for p in model.parameters())
+    return sum(p.numel() for _, p in weights_of(model))
 
 
 def loss_of(config):
     model = model_of(config)
     model = model.double().eval()
     with torch.no_grad():
-        for name, p in model.named_parameters():
-            p.copy_(weight_of(stored(name, model), tuple(p.shape)))
+        for name, p in weights_of(model):
+            put(model, name, p)
         ids = torch.tensor(tokens())
         logits = model(ids[None, :-1]).logits[0]
         return torch.nn.functional.cross_entropy(logits, ids[1:]).item()
