@@ -13,6 +13,7 @@
 #include "base/error.h"
 
 #include <ctype.h>
+#include <pwd.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,6 +43,7 @@ static const char *variable(const char *name)
 static const char *cache_folder(char room[PATH_MAX])
 {
     const char *dir = variable("HF_HUB_CACHE");
+    const struct passwd *user;
 
     if (dir == NULL)
         dir = variable("HUGGINGFACE_HUB_CACHE");
@@ -56,7 +58,12 @@ static const char *cache_folder(char room[PATH_MAX])
     if (dir != NULL)
         return join(room, dir, "huggingface/hub");
     dir = variable("HOME");
-    return join(room, dir != NULL ? dir : "", ".cache/huggingface/hub");
+    user = dir == NULL ? getpwuid(getuid()) : NULL;
+    return join(room,
+                dir != NULL    ? dir
+                : user != NULL ? user->pw_dir
+                               : "",
+                ".cache/huggingface/hub");
 }
 
 /* NAME or ORG/NAME, as the hub allows them. */

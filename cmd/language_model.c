@@ -202,6 +202,7 @@ enum merak_status merak_lm_load(struct merak_lm *lm,
         .positions = positions,
         .early = grows ? lm->config.rope.short_positions : 0,
         .threads = opt->threads,
+        .weights = opt->ckpt,
     };
     enum merak_status rc = read_record(opt->ckpt, &record, err);
 

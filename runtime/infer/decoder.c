@@ -105,6 +105,8 @@ enum merak_status merak_decoder_create(const struct merak_decoder_options *opt,
     rc = open_backend(d, opt, err);
     if (rc == MERAK_OK)
         rc = describe(d, opt, err);
+    if (rc == MERAK_OK && opt->weights != NULL)
+        rc = merak_decoder_check(d, opt->weights, err);
     if (rc == MERAK_OK)
         rc = make_lists(d, err);
     if (rc == MERAK_OK)

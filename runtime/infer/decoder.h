@@ -34,6 +34,9 @@ struct merak_decoder_options {
      * 0, or >= positions: always the one for `positions`. */
     size_t early;
     int threads;
+    /* What merak_decoder_load() will load: looked at before memory is taken for
+     * it, since that of another model may not fit.  NULL: not yet known. */
+    const char *weights;
 };
 
 /*

@@ -57,5 +57,9 @@ merak_decoder_find_nodes(struct merak_decoder *d,
 enum merak_status
 merak_decoder_place_values(struct merak_decoder *d,
                            struct merak_error *err) MERAK_CHECKED;
+/* decoder_weights.c: are the weights there of this model? */
+enum merak_status merak_decoder_check(const struct merak_decoder *d,
+                                      const char *dir,
+                                      struct merak_error *err) MERAK_CHECKED;
 
 #endif

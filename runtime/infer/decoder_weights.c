@@ -114,6 +114,31 @@ static enum merak_status open_folder(const struct merak_decoder *d,
     return rc == MERAK_OK ? merak_hf_weights_check_tied(source->hf, err) : rc;
 }
 
+static enum merak_status open_source(const struct merak_decoder *d,
+                                     const char *dir, struct source *source,
+                                     struct merak_error *err)
+{
+    return merak_safetensors_is_one(dir) ? open_folder(d, dir, source, err)
+                                         : open_ckpt(d, dir, source, err);
+}
+
+static void close_source(struct source *source)
+{
+    merak_hf_weights_close(source->hf);
+    merak_ckpt_close(source->ckpt);
+    free(source->param);
+}
+
+enum merak_status merak_decoder_check(const struct merak_decoder *d,
+                                      const char *dir, struct merak_error *err)
+{
+    struct source source = {.ckpt = NULL};
+    enum merak_status rc = open_source(d, dir, &source, err);
+
+    close_source(&source);
+    return rc;
+}
+
 enum merak_status merak_decoder_load(struct merak_decoder *d, const char *dir,
                                      struct merak_error *err)
 {
@@ -124,15 +149,12 @@ enum merak_status merak_decoder_load(struct merak_decoder *d, const char *dir,
 
     if (room == NULL)
         return merak_fail_nomem(err, CHUNK * sizeof(*room));
-    rc = merak_safetensors_is_one(dir) ? open_folder(d, dir, &source, err)
-                                       : open_ckpt(d, dir, &source, err);
+    rc = open_source(d, dir, &source, err);
     for (int v = 0; v < g->n_values && rc == MERAK_OK; v++) {
         if (g->value[v]->kind == MERAK_VALUE_PARAM)
             rc = read_param(&source, g->value[v], d->place[v].data, room, err);
     }
-    merak_hf_weights_close(source.hf);
-    merak_ckpt_close(source.ckpt);
-    free(source.param);
+    close_source(&source);
     free(room);
     return rc;
 }

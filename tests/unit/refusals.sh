@@ -41,6 +41,10 @@ says 66 "model none.json: there is no such" plan --model none.json
 says 66 "tokenizer gpt2: there is no such file or folder; give byte, a tokeni" \
     data pack --tokenizer gpt2 --out y text
 says 66 "$hub" data pack --tokenizer gpt2 --out y text
+home=$(getent passwd "$(id -u)" | cut -d: -f6)
+HOME= HF_HOME= HF_HUB_CACHE= HUGGINGFACE_HUB_CACHE= XDG_CACHE_HOME= \
+    says 66 "hf download NAME (to $home/.cache/huggingface/hub)" \
+    train --model org/name --data d
 says 66 "device file none.json: No such file" $train --device none.json \
     --backend emu
 says 66 "device file none.json: No such file" plan --model small.json \
@@ -144,6 +148,9 @@ if [ -n "$run" ]; then
         train --config run/settings.toml --model small.json
     says 0 "--steps 2, the total of the run, is less than the 3 steps that are" \
         train --model small.json --data d --seq 32 --steps 2 --ckpt run
+    sed 's/128/32768/' small.json >large.json # does not fit, but is not asked to
+    says 67 "is of another model (" generate --ckpt run --model large.json \
+        --tokenizer byte --prompt a
     says 66 "tokenizer gpt2: there is" generate --ckpt run --tokenizer gpt2 \
         --prompt a
     says 66 "model none.json: there is no" generate --ckpt run --prompt a \
