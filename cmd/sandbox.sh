@@ -456,6 +456,8 @@ start()
     [ -z "$link_kbit" ] || need_net_programs
     check_dir
     if [ ! -d "$dir" ]; then
+        [ ! -e "$dir" ] || misuse "--dir $dir is a file, expected a folder, or" \
+            "a name that does not exist yet"
         mkdir -p "$(dirname "$dir")" && mkdir -m "$dir_mode" "$dir" || exit 69
     fi
     enter_dir

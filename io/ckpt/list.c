@@ -5,6 +5,7 @@
 #include "io/ckpt/ckpt_impl.h"
 
 #include "base/error.h"
+#include "base/size.h"
 #include "io/file.h"
 
 #include <dirent.h>
@@ -304,9 +305,10 @@ enum merak_status merak_ckpt_room(const char *run_dir, double bytes,
         return MERAK_OK;
     return merak_fail(err, MERAK_ERR_NOSPACE,
                       "%.80s has %.3f GB free, and this run adds up to "
-                      "%" PRIu64 " checkpoints of %.3f GB: free some space, "
+                      "%" PRIu64 " checkpoint%s of %.3f GB: free some space, "
                       "keep fewer or save elsewhere",
-                      run_dir, have * 1e-9, most, bytes * 1e-9);
+                      run_dir, have * 1e-9, most, merak_plural((long)most),
+                      bytes * 1e-9);
 }
 
 enum merak_status merak_ckpt_load(const char *dir,

@@ -197,6 +197,9 @@ bad()
     bad 66 "expected \`-- COMMAND\`"
     bad 66 "expected \`-- COMMAND\`" start
     bad 69 "no directory /no/such" stop --dir /no/such
+    cd "$BATS_TEST_TMPDIR"
+    touch there
+    bad 66 "there is a file, expected a folder" start --dir there
     bad 69 "no sandbox runs" stop --dir "$DIR"
     bad 69 "/no/such.so: No such file" --plugin /no/such.so -- true
     bad 66 "a directory is missing" --dir -- true

@@ -328,12 +328,14 @@ static void too_little_data_is_refused_with_both_numbers(void **state)
     write_counting("a", 0, 100);
     opt.spec = at("a");
     assert_int_equal(
-        refuse(opt, "100 tokens for training, one sample of 100 needs 101"),
+        refuse(opt, "100 tokens for training, one sample of 100 needs 101: "
+                    "give more data or a smaller --seq"),
         MERAK_ERR_MISMATCH);
     opt.seq = SEQ;
     opt.valid_fraction = 0.05;
     assert_int_equal(
-        refuse(opt, "5 tokens for validation, one sample of 8 needs 9"),
+        refuse(opt, "5 tokens for validation, one sample of 8 needs 9: give "
+                    "more data, a smaller --seq or --valid-fraction 0"),
         MERAK_ERR_MISMATCH);
 }
 
