@@ -229,9 +229,10 @@ STRUCT(lossy, lossy, .key = "lossy_hops", .between = "-",
     "exchange rows for experts; or auto: of both, if degrees are auto "   \
     "(gather; or auto, if --ep is auto)"
 
-#define PIECES_TEXT                                                           \
-    "pieces of rows in which logits are made, and made again for gradients, " \
-    "so that they are never whole: chunked cross-entropy (1)"
+#define PIECES_TEXT                                                    \
+    "pieces of rows in which logits and their gradients are made, so " \
+    "that they are never whole: chunked cross-entropy; or auto, if "   \
+    "degrees are auto: where it saves time (1)"
 
 #define ZERO_TEXT                                                      \
     "what replicas share out: 0: nothing, 1: optimizer state, 2: and " \
@@ -442,7 +443,8 @@ const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
         .is_implied = true, .is_settled = true, .is_told = true},
     [MERAK_CHOICE_LOSS_PIECES] = {
         BOTH(LOSS_PIECES, "loss-pieces", INT, loss_pieces, PIECES_TEXT,
-             PIECES_TEXT, .least = 1, .most = MERAK_MAX_LOSS_PIECES),
+             PIECES_TEXT, .least = 1, .most = MERAK_MAX_LOSS_PIECES,
+             .words = "auto"),
         .key = "loss_pieces", IN_PLAN(loss_pieces), .usual = 1,
         .is_implied = true, .is_settled = true, .is_told = true,
         .is_narrowed = true, NEAR(usual, 0, 19)},

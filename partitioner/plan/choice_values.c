@@ -132,6 +132,8 @@ enum merak_status merak_choices_settle(struct merak_choices *choices,
         choices->given[MERAK_CHOICE_OFFLOAD] = false;
     if (choices->ep_form == MERAK_EP_AUTO) /* both, not one */
         choices->given[MERAK_CHOICE_EP_FORM] = false;
+    if (choices->loss_pieces == MERAK_OPTION_AUTO) /* whole, and in pieces */
+        choices->given[MERAK_CHOICE_LOSS_PIECES] = false;
     if (choices->dp_in == MERAK_OPTION_AUTO) /* 1 and a node's */
         choices->given[MERAK_CHOICE_DP_IN] = false;
     if (choices->cp == MERAK_OPTION_AUTO) /* several, not 1 */

@@ -56,7 +56,8 @@ static bool closure_is_here(const void *arg, int node)
 {
     const struct recomputed *a = arg;
 
-    return is_here(a->b, a->chunk, node);
+    return is_here(a->b, a->chunk, node) &&
+           !merak_fold_is_early(&a->b->fold, a->b->graph->node[node]);
 }
 
 static bool closure_drops(const void *arg, int node)
@@ -112,7 +113,7 @@ static void leave_brought(struct recomputed *a, bool *dropped)
         const struct merak_node *node = b->graph->node[n];
         bool runs = node->phase != MERAK_PHASE_F, made = false, again;
 
-        if (!is_here(b, a->chunk, n))
+        if (!closure_is_here(a, n))
             continue;
         again = !runs && runs_again(a, n);
         for (int i = 0; i < node->n_out; i++)
@@ -226,9 +227,11 @@ static void add_loop(const struct recomputed *a, struct merak_chunk *chunk,
         for (int n = 0; n < b->graph->n_nodes; n++) {
             const struct merak_node *node = b->graph->node[n];
             bool again = !forward && merak_fold_is_again(&b->fold, node);
+            bool early = merak_fold_is_early(&b->fold, node);
 
             if (b->fold.of[n] != logits ||
-                ((node->phase == MERAK_PHASE_F) != forward && !again))
+                (early ? b->opt->forward_only
+                       : (node->phase == MERAK_PHASE_F) != forward && !again))
                 continue;
             items->item[items->n++] = (struct merak_item){n, again, piece};
             note_uses(chunk, node, kind);

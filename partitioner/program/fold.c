@@ -6,8 +6,11 @@
  *   forward   the product that makes them, what is done to them before the loss
  *             (a cap), the loss's parts, and what these exchange in between:
  *             the maximum of each row over shards of the vocabulary
- *   backward  the first of these again, the gradient of logits, and all that
- *             reads it: the product's gradients
+ *   backward  the gradient of logits, and all that reads it: the product's
+ *             gradients
+ *
+ * Both are one loop where the second needs only what is there in the first, if
+ * that exchanges sums of rows, too; else the second begins with logits again.
  *
  * What is made of a piece's logits and has their shape is only there in pieces;
  * all else is whole, and a piece reads and writes its rows of it.
@@ -19,7 +22,9 @@
 #include "base/error.h"
 #include "partitioner/graph/dims.h"
 #include "partitioner/graph/letters.h"
+#include "partitioner/plan/plan.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 struct finder {
@@ -54,7 +59,13 @@ bool merak_fold_is_again(const struct merak_fold *fold,
                          const struct merak_node *node)
 {
     return fold->pieces > 1 && is_forward(node) && fold->of[node->id] >= 0 &&
-           fold->inner[node->out[0]->id];
+           fold->inner[node->out[0]->id] && !fold->early[node->id];
+}
+
+bool merak_fold_is_early(const struct merak_fold *fold,
+                         const struct merak_node *node)
+{
+    return fold->pieces > 1 && !is_forward(node) && fold->early[node->id];
 }
 
 bool merak_fold_cut(int pieces, int rows, const size_t *len, size_t n[2])
@@ -228,8 +239,9 @@ static bool is_of(const struct finder *f, int node, int logits, bool forward)
 }
 
 /* Where the loop of logits runs, of one direction: with its last node, or
- * before the first other node that reads what it makes. */
-static void place(struct finder *f, int logits, bool forward)
+ * before the first other node that reads what it makes; -1: it has no nodes, or
+ * is not ready there. */
+static int find_place(const struct finder *f, int logits, bool forward)
 {
     int last = -1, reader = f->graph->n_nodes, ready = -1, at;
 
@@ -244,17 +256,105 @@ static void place(struct finder *f, int logits, bool forward)
 
             if (mine && !made && from > ready)
                 ready = from;
-            if (!mine && made && n < reader)
+            if (!mine && made && n < reader && f->fold->of[n] != logits)
                 reader = n;
         }
     }
-    if (last < 0)
-        return;
     at = reader < last ? reader : last;
-    if (ready >= at || f->fold->at[at] >= 0)
-        fail_read(f, f->graph->node[at], f->graph->value[logits]);
-    else
+    return ready < at && (last < 0 || f->fold->at[at] < 0) ? at : -1;
+}
+
+static bool has_gradients(const struct finder *f, int logits)
+{
+    for (int n = 0; n < f->graph->n_nodes; n++) {
+        if (is_of(f, n, logits, false))
+            return true;
+    }
+    return false;
+}
+
+static void place(struct finder *f, int logits, bool forward)
+{
+    int at = find_place(f, logits, forward);
+
+    if (at >= 0)
         f->fold->at[at] = logits;
+    else if (forward || has_gradients(f, logits))
+        fail_read(f, f->graph->node[f->graph->value[logits]->producer],
+                  f->graph->value[logits]);
+}
+
+/* Take the sums that ranks exchange of what a loop makes, for its gradients, or
+ * leave them. */
+static void take_sums(struct finder *f, int logits, bool leave)
+{
+    for (int n = 0; n < f->graph->n_nodes; n++) {
+        const struct merak_node *node = f->graph->node[n];
+
+        for (int i = 0; i < node->n_in && is_of(f, n, logits, false); i++) {
+            int from = node->in[i]->producer, before;
+
+            if (from < 0 || !is_forward(f->graph->node[from]) ||
+                f->sharded->hop[from].kind != MERAK_CONVERT_ALL_REDUCE)
+                continue;
+            before = f->graph->node[from]->in[0]->producer;
+            if (leave && f->fold->early[from]) {
+                f->fold->of[from] = -1;
+                f->fold->early[from] = false;
+                f->fold->n_nodes--;
+            } else if (!leave && f->fold->of[from] < 0 && before >= 0 &&
+                       f->fold->of[before] == logits) {
+                take(f, from, logits);
+                f->fold->early[from] = true;
+            }
+        }
+    }
+}
+
+/* Does a loop's backward need nothing that is not there at node `at`? */
+static bool is_ready(const struct finder *f, int logits, int at)
+{
+    for (int n = 0; n < f->graph->n_nodes; n++) {
+        const struct merak_node *node = f->graph->node[n];
+
+        for (int i = 0; i < node->n_in && is_of(f, n, logits, false); i++) {
+            int from = node->in[i]->producer;
+
+            if (from >= at && f->fold->of[from] != logits)
+                return false;
+        }
+    }
+    return true;
+}
+
+/* Place both directions of a loop, in one if that is possible. */
+static void place_both(struct finder *f, int logits)
+{
+    int at;
+
+    take_sums(f, logits, false);
+    at = find_place(f, logits, true);
+    if (at < 0 || !has_gradients(f, logits) || !is_ready(f, logits, at)) {
+        take_sums(f, logits, true);
+        place(f, logits, true);
+        place(f, logits, false);
+        return;
+    }
+    f->fold->at[at] = logits;
+    for (int n = 0; n < f->graph->n_nodes; n++)
+        f->fold->early[n] = f->fold->early[n] || f->fold->of[n] == logits;
+}
+
+enum merak_status merak_fold_part(struct merak_fold *fold,
+                                  const struct merak_sharded *sharded,
+                                  int logits, struct merak_error *err)
+{
+    struct finder f = {sharded, sharded->graph, fold, err, MERAK_OK};
+
+    for (int n = 0; n < f.graph->n_nodes; n++)
+        fold->early[n] = fold->early[n] && fold->of[n] != logits;
+    place(&f, logits, false);
+    return f.rc;
 }
 
 static enum merak_status find(struct finder *f)
@@ -279,8 +379,7 @@ static enum merak_status find(struct finder *f)
 
         if (made < 0 || !fold->inner[v] || fold->of[made] != v)
             continue;
-        place(f, v, true);
-        place(f, v, false);
+        place_both(f, v);
     }
     return f->rc;
 }
@@ -298,7 +397,9 @@ enum merak_status merak_fold_init(struct merak_fold *fold,
     fold->of = malloc(nodes * sizeof(*fold->of));
     fold->at = malloc(nodes * sizeof(*fold->at));
     fold->inner = calloc((size_t)sharded->graph->n_values + 1, 1);
-    if (fold->of == NULL || fold->at == NULL || fold->inner == NULL)
+    fold->early = calloc(nodes, 1);
+    if (fold->of == NULL || fold->at == NULL || fold->inner == NULL ||
+        fold->early == NULL)
         return merak_fail_nomem(err, nodes * sizeof(*fold->of));
     for (size_t n = 0; n < nodes; n++)
         fold->of[n] = fold->at[n] = -1;
@@ -310,6 +411,7 @@ void merak_fold_fini(struct merak_fold *fold)
     free(fold->of);
     free(fold->at);
     free(fold->inner);
+    free(fold->early);
     *fold = (struct merak_fold){.pieces = 1};
 }
 
@@ -349,4 +451,38 @@ enum merak_status merak_fold_check(const struct merak_sharded *sharded,
     }
     merak_fold_fini(&fold);
     return rc;
+}
+
+static double count(const struct merak_sharded *sharded, int v)
+{
+    const int coord[MERAK_MAX_AXES] = {0};
+    struct merak_box box;
+
+    merak_layout_box(&sharded->mesh, &sharded->layout[v],
+                     &sharded->graph->value[v]->shape, coord, &box);
+    return (double)merak_box_count(&box);
+}
+
+int merak_fold_most(const struct merak_sharded *sharded)
+{
+    const struct merak_graph *graph = sharded->graph;
+    double times = 0; /* the elements of the input */
+    struct merak_fold fold;
+    int pieces = 1;
+
+    if (merak_fold_init(&fold, sharded, 2, NULL) == MERAK_OK) {
+        for (int n = 0; n < graph->n_nodes; n++) {
+            const struct merak_node *node = graph->node[n];
+
+            if (is_forward(node) && fold.of[n] >= 0 &&
+                node->op->role == MERAK_ROLE_PRODUCT)
+                times = fmax(times, count(sharded, node->out[0]->id) /
+                                        count(sharded, node->in[0]->id));
+        }
+    }
+    merak_fold_fini(&fold);
+    while (times / pieces > 4 && pieces < MERAK_MAX_LOSS_PIECES / 2 &&
+           merak_fold_check(sharded, 2 * pieces, NULL) == MERAK_OK)
+        pieces *= 2;
+    return pieces;
 }

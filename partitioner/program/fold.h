@@ -2,10 +2,14 @@
 /* partitioner/program/fold.h - losses whose logits are only there in pieces
  *
  * With --loss-pieces N the product that makes logits and all that reads them
- * run in a loop over pieces of their rows (samples, or positions of a sample):
- * forward what cross-entropy keeps of each piece, backward its logits again,
- * their gradient, and what that is multiplied with.  No tensor has logits of
- * more than one piece.  The rule that programs and the planner's table share.
+ * run in a loop over pieces of their rows (samples, or positions of a sample).
+ * The gradient of logits needs nothing but a piece's logits and sums, so that
+ * it, and what it is multiplied with, follow at once: the gradient of the
+ * product's input is kept in the place of that input.  Where it needs more,
+ * such as weights of pairs of answers, or sums that tensor ranks cut by rows,
+ * the forward keeps a piece's sums, and the backward makes logits again.  No
+ * tensor has logits of more than one piece.  The rule that programs and the
+ * planner's table share.
  */
 #ifndef MERAK_PARTITIONER_PROGRAM_FOLD_H
 #define MERAK_PARTITIONER_PROGRAM_FOLD_H
@@ -18,6 +22,7 @@ struct merak_fold {
     int *at; /* by node: the logits whose loop of its phase runs in its place,
                 or just before it if it is not of that loop; or -1 */
     bool *inner; /* by value: only a piece of it is there at a time */
+    bool *early; /* by node: of a loop whose gradients are made forward */
     int n_nodes; /* of loops */
 };
 
@@ -32,11 +37,24 @@ enum merak_status merak_fold_init(struct merak_fold *fold,
                                   int pieces,
                                   struct merak_error *err) MERAK_CHECKED;
 void merak_fold_fini(struct merak_fold *fold);
+/* Make the gradients of a loop with the backward after all: some of what it
+ * makes goes to another stage. */
+enum merak_status merak_fold_part(struct merak_fold *fold,
+                                  const struct merak_sharded *sharded,
+                                  int logits,
+                                  struct merak_error *err) MERAK_CHECKED;
+/* Does a node make gradients, with the forward? */
+bool merak_fold_is_early(const struct merak_fold *fold,
+                         const struct merak_node *node);
 /* Can a model run like that, sharded like this?  Else an error as of init, or
  * MERAK_ERR_CONFIG if a rank's part of the logits cannot be cut. */
 enum merak_status merak_fold_check(const struct merak_sharded *sharded,
                                    int pieces,
                                    struct merak_error *err) MERAK_CHECKED;
+/* The most pieces that a search tries, a power of two: with fewer the logits of
+ * one have more than four times the elements of the product's input, or with
+ * twice as many rows cannot be cut; 1: the model cannot run like that. */
+int merak_fold_most(const struct merak_sharded *sharded);
 /* Does a node make logits, or what becomes of them, so that the backward runs
  * it again? */
 bool merak_fold_is_again(const struct merak_fold *fold,

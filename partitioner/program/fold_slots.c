@@ -44,6 +44,18 @@ static void check_part(struct merak_build *b, const struct merak_node *node)
                           b->fold.pieces, v->name, node->name));
 }
 
+/* Does a gradient that is made with the forward go to another stage?  That
+ * takes it with its backward. */
+static bool is_sent(const struct merak_build *b, const struct merak_node *node)
+{
+    for (int i = 0; i < node->n_out && merak_fold_is_early(&b->fold, node);
+         i++) {
+        if (b->flow[node->out[i]->id].to >= 0)
+            return true;
+    }
+    return false;
+}
+
 void merak_build_fold(struct merak_build *b)
 {
     int pieces = merak_plan_loss_pieces(&b->prog->plan);
@@ -55,6 +67,9 @@ void merak_build_fold(struct merak_build *b)
     for (int n = 0; n < b->graph->n_nodes && b->rc == MERAK_OK; n++) {
         if (pieces > 1 && b->fold.of[n] >= 0)
             check_part(b, b->graph->node[n]);
+        if (b->rc == MERAK_OK && is_sent(b, b->graph->node[n]))
+            merak_build_fail(b, merak_fold_part(&b->fold, b->sharded,
+                                                b->fold.of[n], b->err));
     }
 }
 

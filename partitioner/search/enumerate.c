@@ -302,11 +302,28 @@ struct sizes {
 
 /* Rate with the cheapest layouts, then with the sequence split wherever
  * possible, which takes less memory. */
+static void rate_key(struct merak_search *s, struct merak_plan key)
+{
+    struct merak_table *automatic[2], *on[2], *none[2] = {NULL, NULL};
+
+    merak_search_tables(s, &key, automatic);
+    merak_search_rate_tables(s, automatic, none);
+    if (key.tp == 1 || s->in->pin.given[MERAK_CHOICE_SP] ||
+        (automatic[0] == NULL && automatic[1] == NULL))
+        return;
+    key.sp = MERAK_SP_ON;
+    merak_search_tables(s, &key, on);
+    merak_search_rate_tables(s, on, automatic);
+}
+
+/* Rate with whole logits, or in as many pieces as are given; and in pieces, if
+ * it is to be found which is faster. */
 static void rate_layouts(struct merak_search *s, const struct sizes *at,
                          enum merak_branches branches, enum merak_ep_form form)
 {
-    struct merak_table *automatic[2], *on[2], *none[2] = {NULL, NULL};
     const struct merak_choices *pin = &s->in->pin;
+    const struct merak_sharded *sharded;
+    int most;
     struct merak_plan key = {
         .tp = at->tp,
         .ep = at->ep,
@@ -327,14 +344,13 @@ static void rate_layouts(struct merak_search *s, const struct sizes *at,
         .micro_batch = at->b,
         .branches = branches};
 
-    merak_search_tables(s, &key, automatic);
-    merak_search_rate_tables(s, automatic, none);
-    if (at->tp == 1 || pin->given[MERAK_CHOICE_SP] ||
-        (automatic[0] == NULL && automatic[1] == NULL))
+    rate_key(s, key);
+    if (pin->loss_pieces != MERAK_OPTION_AUTO || !merak_search_goes_on(s) ||
+        merak_search_shard(s, &key, &sharded, NULL) != MERAK_OK)
         return;
-    key.sp = MERAK_SP_ON;
-    merak_search_tables(s, &key, on);
-    merak_search_rate_tables(s, on, automatic);
+    most = merak_fold_most(sharded);
+    for (key.loss_pieces = 4; key.loss_pieces <= most; key.loss_pieces *= 4)
+        rate_key(s, key);
 }
 
 /* May experts have this form? */

@@ -261,26 +261,39 @@ static void measure_convert(struct merak_walker *w,
         w->node_s[node->id] += merak_cost_read_back(w->cost);
 }
 
-/* What a loop's gradients run again, and its weight gradients, which run with
- * them, take as long as the gradient of logits does longer. */
+/* Of a loop, a node whose time tells when the loop is run: that which makes
+ * logits, or the first that makes gradients; -1: nothing is trained. */
+static int first_of(const struct merak_walker *w, int logits, bool forward)
+{
+    if (forward)
+        return w->graph->value[logits]->producer;
+    for (int n = 0; n < w->graph->n_nodes; n++) {
+        if (w->fold.of[n] == logits &&
+            w->graph->node[n]->phase == MERAK_PHASE_B)
+            return n;
+    }
+    return -1;
+}
+
+/* What runs with the forward takes as long as the product does longer; what a
+ * loop's gradients run again, and its weight gradients, which run with them, as
+ * the gradient of logits does longer. */
 static void charge_loops(struct merak_walker *w)
 {
     for (int n = 0; n < w->graph->n_nodes; n++) {
         const struct merak_node *node = w->graph->node[n];
-        bool late = node->phase == MERAK_PHASE_W;
-        int to = 0;
+        bool early = merak_fold_is_early(&w->fold, node);
+        bool moves = early || node->phase == MERAK_PHASE_W;
+        int to;
 
         if (!merak_walker_folds(w, n) ||
-            (!late && !merak_fold_is_again(&w->fold, node)))
+            (!moves && !merak_fold_is_again(&w->fold, node)))
             continue;
-        while (to < w->graph->n_nodes &&
-               (w->fold.of[to] != w->fold.of[n] ||
-                w->graph->node[to]->phase != MERAK_PHASE_B))
-            to++;
-        if (to == w->graph->n_nodes) /* nothing is trained */
+        to = first_of(w, w->fold.of[n], early);
+        if (to < 0 || to == n)
             continue;
         w->node_s[to] += w->node_s[n];
-        if (late)
+        if (moves)
             w->node_s[n] = 0;
     }
 }

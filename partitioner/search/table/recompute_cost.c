@@ -20,9 +20,9 @@ struct dropper {
 
 static bool is_here(const void *arg, int node)
 {
-    (void)arg;
-    (void)node;
-    return true;
+    const struct dropper *d = arg;
+
+    return !merak_fold_is_early(&d->walker->fold, d->walker->graph->node[node]);
 }
 
 static bool drops(const void *arg, int node)

@@ -467,10 +467,32 @@ static void count_grad(struct merak_walker *w, int seg,
     count_sums(w, &s->hold, v, axes, merak_walker_count(w, v->of), lent);
 }
 
+/* What a loop's gradients make with the forward is kept for the backward, and
+ * what they read is not. */
+static void count_early(struct merak_walker *w, int seg,
+                        const struct merak_node *node)
+{
+    for (int k = 0; k < node->n_out; k++) {
+        const struct merak_value *v = node->out[k];
+
+        for (int keep = 0; keep < MERAK_KEEPS && is_activation(v) &&
+                           !merak_walker_is_inner(w, v->id);
+             keep++) {
+            struct merak_share share = {.segment = seg};
+
+            share.kept[keep] = w->table->width * w->bytes[v->id];
+            count_use(w, v->id, &share, keep);
+        }
+    }
+}
+
 static void count_node(struct merak_walker *w, const struct merak_node *node)
 {
     int seg = w->of_node[node->id];
+    bool early = merak_fold_is_early(&w->fold, node);
 
+    if (early)
+        count_early(w, seg, node);
     for (int k = 0; k < node->n_in; k++) {
         const struct merak_value *v = node->in[k];
 
@@ -478,7 +500,7 @@ static void count_node(struct merak_walker *w, const struct merak_node *node)
             count_param(w, seg, v);
             if (node->phase == MERAK_PHASE_B)
                 count_backward(w, seg, v);
-        } else if (merak_walker_forward(w, v) && is_activation(v) &&
+        } else if (!early && merak_walker_forward(w, v) && is_activation(v) &&
                    !merak_walker_is_inner(w, v->id))
             count_kept_value(w, seg, node, v);
     }

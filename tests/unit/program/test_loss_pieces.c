@@ -6,6 +6,7 @@
 #include "unit/parity.h"
 
 #include "base/error.h"
+#include "partitioner/search/search.h"
 #include "partitioner/search/table.h"
 
 #include <math.h>
@@ -77,6 +78,31 @@ static void pieces_change_no_bit_by_stages(void **state)
     }
 }
 
+/* Wherever the last part begins, but behind the head; there alone, it sends the
+ * gradient of its input with its backward. */
+static void pieces_change_no_bit_by_cuts(void **state)
+{
+    struct merak_plan plan = planned_plan(1, 2, 1, PARITY_BATCHES, "1f1b", 0);
+    struct merak_plan flat = planned_plan(1, 1, 1, PARITY_BATCHES, "gpipe", 0);
+    int done = 0, refused = 0;
+
+    (void)state;
+    plan.loss_pieces = flat.loss_pieces = 4;
+    for (int cut = 0; cut < 8; cut++) {
+        struct merak_error err = {.text = ""};
+
+        plan.cut = &cut;
+        if (planned_try(&gpt, &plan, &err) == MERAK_OK) {
+            parity_plans(&gpt, &flat, &plan, true);
+            done++;
+        } else if (strstr(err.text, "is cut from its loss") != NULL) {
+            refused++;
+        }
+    }
+    assert_true(done >= 5);
+    assert_int_equal(refused, 1);
+}
+
 /* As without pieces: losses to the bit, gradients of the head to rounding. */
 static void pieces_compute_what_all_at_once_does(void **state)
 {
@@ -142,6 +168,45 @@ static void slots_of_logits_are_those_of_a_piece(void **state)
     }
 }
 
+/* Does it make logits again? */
+static bool makes_again(const struct merak_program *prog)
+{
+    for (int i = 0; i < prog->n_instrs; i++) {
+        if (prog->instr[i].recompute)
+            return true;
+    }
+    return false;
+}
+
+/* A loop has its gradients, or begins with logits again where tensor ranks cut
+ * sums by rows; an evaluation has neither. */
+static void logits_are_made_once_where_that_is_enough(void **state)
+{
+    static const struct {
+        int tp;
+        enum merak_seq_parallel sp;
+        bool again;
+    } plans[] = {{1, MERAK_SP_OFF, false}, {2, MERAK_SP_ON, true}};
+    const struct merak_program_options forward = {.forward_only = true};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(plans) / sizeof(*plans); i++) {
+        struct merak_plan plan = planned_plan(plans[i].tp, 1, 1, 4, "gpipe", 0);
+        struct merak_planned *p;
+
+        plan.sp = plans[i].sp;
+        plan.loss_pieces = 4;
+        p = planned_build(&gpt, &plan, NULL);
+        assert_int_equal(makes_again(p->program[0]), plans[i].again);
+        merak_planned_destroy(p);
+        p = planned_build(&gpt, &plan, &forward);
+        planned_assert_sound(p);
+        for (int k = 0; k < p->program[0]->n_instrs; k++)
+            assert_int_equal(p->program[0]->instr[k].phase, MERAK_PHASE_F);
+        merak_planned_destroy(p);
+    }
+}
+
 /* --- time ----------------------------------------------------------------- */
 
 /* Seconds of a micro-batch's kernels, on one rank. */
@@ -196,6 +261,86 @@ static void searches_know_of_pieces(void **state)
     }
 }
 
+/* --- searches ------------------------------------------------------------- */
+
+enum { LAYERS = 16, WIDTH = 64, VOCAB = 16384 };
+
+static void describe(struct merak_model *m, void *arg)
+{
+    struct merak_value *x =
+        merak_embedding(m, merak_tokens(m),
+                        MERAK_PARAM(m, "wte", MERAK_NORMAL(1), VOCAB, WIDTH));
+
+    (void)arg;
+    for (int l = 0; l < LAYERS; l++) {
+        struct merak_value *w = MERAK_PARAM(m, merak_name(m, "h.%d.up", l),
+                                            MERAK_NORMAL(1), 4 * WIDTH, WIDTH);
+        struct merak_value *h =
+            merak_gelu(m, merak_linear(m, x, w, NULL, 1), true);
+
+        w = MERAK_PARAM(m, merak_name(m, "h.%d.down", l), MERAK_NORMAL(1),
+                        WIDTH, 4 * WIDTH);
+        x = merak_add(m, x, merak_linear(m, h, w, NULL, 1));
+    }
+    merak_cross_entropy(
+        m,
+        merak_linear(m, x,
+                     MERAK_PARAM(m, "head", MERAK_NORMAL(1), VOCAB, WIDTH),
+                     NULL, 1),
+        merak_targets(m));
+}
+
+/* The best plan of one rank with so much memory, logits whole or as is found.
+ */
+static struct merak_search_choice best(size_t memory_bytes, bool may_fold)
+{
+    struct merak_device device = {
+        .memory_bytes = (size_t)1 << 40,
+        .bytes_per_s = 1e11,
+        .kernel_s = 1e-6,
+        .links.level[0] = {.ranks = 1, .bytes_per_s = 1e10, .latency_s = 1e-6}};
+    struct merak_search_input in = {.describe = describe,
+                                    .seq = 256,
+                                    .dtype = MERAK_F32,
+                                    .global_batch = 2,
+                                    .nodes = 1,
+                                    .ranks_per_node = 1,
+                                    .threads = 1,
+                                    .memory_bytes = memory_bytes,
+                                    .device = &device};
+    struct merak_search_result *r = NULL;
+    struct merak_search_choice choice;
+    struct merak_error err = {.text = ""};
+
+    device.flops_per_s[MERAK_F32] = device.peak_flops_per_s[MERAK_F32] = 1e12;
+    in.pin.micro_batch = 1;
+    in.pin.given[MERAK_CHOICE_MICRO_BATCH] = true;
+    in.pin.loss_pieces = may_fold ? MERAK_OPTION_AUTO : 1;
+    if (merak_search(&in, &r, &err) != MERAK_OK)
+        fail_msg("%s", err.text);
+    choice = r->choice[0];
+    choice.plan.drop = NULL; /* are gone with the result */
+    choice.plan.cut = NULL;
+    merak_search_destroy(r);
+    return choice;
+}
+
+/* Where memory is short, pieces come before recomputation: they take less
+ * time. */
+static void searches_fold_before_they_recompute(void **state)
+{
+    struct merak_search_choice whole = best(0, false), few, folded;
+
+    (void)state;
+    assert_int_equal(best(0, true).plan.loss_pieces, 1);
+    few = best(whole.memory_bytes * 9 / 10, false);
+    folded = best(whole.memory_bytes * 9 / 10, true);
+    assert_true(few.step_s > 1.01 * whole.step_s); /* it recomputes */
+    assert_true(folded.plan.loss_pieces > 1);
+    assert_int_equal(folded.plan.recompute, MERAK_RECOMPUTE_NONE);
+    assert_true(folded.step_s < few.step_s);
+}
+
 /* --- refusals ------------------------------------------------------------- */
 
 static void what_has_no_pieces_is_refused(void **state)
@@ -232,9 +377,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pieces_change_no_bit_by_stages),
+        cmocka_unit_test(pieces_change_no_bit_by_cuts),
+        cmocka_unit_test(logits_are_made_once_where_that_is_enough),
         cmocka_unit_test(pieces_compute_what_all_at_once_does),
         cmocka_unit_test(slots_of_logits_are_those_of_a_piece),
         cmocka_unit_test(searches_know_of_pieces),
+        cmocka_unit_test(searches_fold_before_they_recompute),
         cmocka_unit_test(what_has_no_pieces_is_refused),
     };
 
