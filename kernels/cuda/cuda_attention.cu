@@ -127,7 +127,7 @@ finish(const F &f, const float (&o)[ND][4], const merak_softmax_rows &r,
 }
 
 /* Blocks are (tile of queries, head, sample), the longest rows first. */
-template <typename T, int DP, bool PLAIN>
+template <typename T, int DP, int D, int E, bool PLAIN>
 static __global__ void
 __launch_bounds__(merak_forward_tiling<T, DP, PLAIN>::THREADS,
                   merak_forward_tiling<T, DP, PLAIN>::BLOCKS)
@@ -138,7 +138,7 @@ __launch_bounds__(merak_forward_tiling<T, DP, PLAIN>::THREADS,
     T *q = static_cast<T *>(dynamic_shared()), *room = room_of<tiling>(q, 1);
     const merak_query_walk<tiling, DP, T, merak_flash<T, PLAIN>> walk(f, q, 1);
     merak_softmax_rows r[MT];
-    float o[MT][tiling::ND][4] = {};
+    float o[MT][E / 8][4] = {};
     const merak_mask mask = mask_of(f, walk.b, walk.h);
 
 #pragma unroll
@@ -158,7 +158,7 @@ __launch_bounds__(merak_forward_tiling<T, DP, PLAIN>::THREADS,
             continue;
         if (j >= walk.warp_end)
             continue; /* none of this warp's queries sees them */
-        tile_product<DP, RIGHT_BY_COLUMN>(
+        tile_product<D, RIGHT_BY_COLUMN>(
             s, merak_left<T>{q + (walk.mine - walk.from) * LD, LD},
             column_tile<tiling>(q, 1, at, 0), LD);
 #pragma unroll
@@ -180,7 +180,7 @@ __launch_bounds__(merak_forward_tiling<T, DP, PLAIN>::THREADS,
  */
 
 struct forward {
-    template <typename T, int DP, bool PLAIN>
+    template <typename T, int DP, int D, int E, bool PLAIN>
     static enum merak_status run(const struct merak_cuda_context *cx,
                                  const merak_flash<T, PLAIN> &f,
                                  struct merak_error *err)
@@ -188,7 +188,7 @@ struct forward {
         return launch(cx,
                       tile_launch<merak_forward_tiling<T, DP, PLAIN>>(
                           f.end - f.first, f.H, f.B, 1),
-                      err, flash_forward<T, DP, PLAIN>, f);
+                      err, flash_forward<T, DP, D, E, PLAIN>, f);
     }
 };
 

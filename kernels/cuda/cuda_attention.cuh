@@ -98,7 +98,6 @@ struct merak_tiling {
     static constexpr int WARP_ROWS = TILE_ROWS * MT, ROWS = WARPS * WARP_ROWS;
     static constexpr int THREADS = WARPS * WARP;
     static constexpr int LD = tile_ld<T>(DP);
-    static constexpr int ND = DP / 8; /* groups of 8 channels */
     /* of f32 scores, which go through shared memory (chain_product) */
     static constexpr int PLD = tile_ld<T>(COLUMNS);
     static constexpr int ROOM = sizeof(T) == 4 ? WARP_ROWS * PLD : 0;
@@ -426,10 +425,12 @@ static enum merak_status by_head(const struct merak_kernel_call *call,
     merak_flash<T, PLAIN> f = view<T, PLAIN>(at, call->scratch);
 
     if (widest(at) <= 64)
-        return direction::template run<T, 64>(cx, f, err);
+        return direction::template run<T, 64, 64, 64>(cx, f, err);
     if (widest(at) <= 128)
-        return direction::template run<T, 128>(cx, f, err);
-    return direction::template run<T, 256>(cx, f, err);
+        return direction::template run<T, 128, 128, 128>(cx, f, err);
+    if (at->D <= 192 && at->E <= 128) /* as latent attention has */
+        return direction::template run<T, 256, 192, 128>(cx, f, err);
+    return direction::template run<T, 256, 256, 256>(cx, f, err);
 }
 
 template <typename direction>
@@ -461,8 +462,9 @@ static enum merak_status prepare(const struct merak_kernel_call *call,
                                      merak_exp_base<float>::LOG_E, err);
 }
 
-/* Run direction::run<T, DP>(), forward or backward, for the call's dtype and
- * the narrowest tiles that its heads fit into. */
+/* Run direction::run<T, DP, D, E>(), forward or backward, for the call's dtype
+ * and the narrowest tiles that its heads fit into, of DP channels; products are
+ * of the first D of keys and E of values, the others being zero. */
 template <typename direction>
 static enum merak_status attend(const struct merak_kernel_call *call,
                                 const struct merak_attention *at,

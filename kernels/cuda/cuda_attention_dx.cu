@@ -134,7 +134,7 @@ slope_of_queries(const F &f, const merak_sample_keys &of,
 }
 
 /* dq of a tile of queries; blocks as in the forward. */
-template <typename T, int DP, bool PLAIN>
+template <typename T, int DP, int D, int E, bool PLAIN>
 static __global__ void
 __launch_bounds__(merak_backward_tiling<T, DP, PLAIN>::THREADS,
                   merak_backward_tiling<T, DP, PLAIN>::BLOCKS)
@@ -146,7 +146,7 @@ __launch_bounds__(merak_backward_tiling<T, DP, PLAIN>::THREADS,
     T *d_o = q + tiling::ROWS * LD;
     const merak_query_walk<tiling, DP, T, merak_flash<T, PLAIN>> walk(f, q, 2);
     merak_flash_rows<T, MT, tiling::HOLD> my_q = {}, my_d_o = {};
-    float dq[MT][tiling::ND][4] = {}, scaled_lse[MT][2] = {}, delta[MT][2] = {};
+    float dq[MT][D / 8][4] = {}, scaled_lse[MT][2] = {}, delta[MT][2] = {};
     const float scale[2] = {f.scale, f.scale};
     unsigned seen_from[MT][2];
     const merak_mask mask = mask_of(f, walk.b, walk.h);
@@ -192,8 +192,8 @@ __launch_bounds__(merak_backward_tiling<T, DP, PLAIN>::THREADS,
 
             if (j + c >= walk.warp_end)
                 break; /* none of this warp's queries sees them */
-            tile_product<DP, RIGHT_BY_COLUMN>(s, my_q.left, kt + c * LD, LD);
-            tile_product<DP, RIGHT_BY_COLUMN>(dp, my_d_o.left, vt + c * LD, LD);
+            tile_product<D, RIGHT_BY_COLUMN>(s, my_q.left, kt + c * LD, LD);
+            tile_product<E, RIGHT_BY_COLUMN>(dp, my_d_o.left, vt + c * LD, LD);
 #pragma unroll
             for (int m = 0; m < MT; m++) {
                 unsigned query = walk.mine + m * TILE_ROWS;
@@ -329,7 +329,7 @@ probabilities(const F &f, const merak_sample_keys &of, const merak_mask &mask,
 }
 
 /* dk and dv of a tile of keys; scores are transposed, with one row per key. */
-template <typename T, int DP, bool PLAIN, merak_which WHICH>
+template <typename T, int DP, int D, int E, bool PLAIN, merak_which WHICH>
 static __global__ void
 __launch_bounds__(merak_backward_tiling<T, DP, PLAIN>::THREADS,
                   merak_backward_tiling<T, DP, PLAIN>::BLOCKS)
@@ -356,8 +356,7 @@ __launch_bounds__(merak_backward_tiling<T, DP, PLAIN>::THREADS,
     merak_flash_rows<T, MT, tiling::HOLD> my_k = {};
     /* there are no registers left to hold it */
     const merak_left<T> my_v = {v + (mine - from) * LD, LD};
-    float dk[MT][DK ? tiling::ND : 2][4] = {},
-                                   dv[MT][DV ? tiling::ND : 2][4] = {};
+    float dk[MT][DK ? D / 8 : 2][4] = {}, dv[MT][DV ? E / 8 : 2][4] = {};
     const float one[2] = {1, 1}, scale[2] = {f.scale, f.scale};
     /* what is used, and what is loaded next */
     unsigned i0 = start, next_i0 = start;
@@ -413,9 +412,9 @@ __launch_bounds__(merak_backward_tiling<T, DP, PLAIN>::THREADS,
 
             if (end_key(f, of, i0 + c + SUB - 1) <= mine)
                 continue; /* they see none of this warp's keys */
-            tile_product<DP, RIGHT_BY_COLUMN>(s, my_k.left, q + c * LD, LD);
+            tile_product<D, RIGHT_BY_COLUMN>(s, my_k.left, q + c * LD, LD);
             if constexpr (DK)
-                tile_product<DP, RIGHT_BY_COLUMN>(dp, my_v, d_o + c * LD, LD);
+                tile_product<E, RIGHT_BY_COLUMN>(dp, my_v, d_o + c * LD, LD);
 #pragma unroll
             for (int m = 0; m < MT; m++) {
                 unsigned key = mine + m * TILE_ROWS;
@@ -499,7 +498,7 @@ static enum merak_status launch_delta(const struct merak_cuda_context *cx,
 }
 
 struct backward {
-    template <typename T, int DP, bool PLAIN>
+    template <typename T, int DP, int D, int E, bool PLAIN>
     static enum merak_status run(const struct merak_cuda_context *cx,
                                  const merak_flash<T, PLAIN> &f,
                                  struct merak_error *err)
@@ -516,7 +515,7 @@ struct backward {
         if (biased)
             queries.shared_bytes += f.lags.N * queries.block.x * sizeof(float);
         if (rc == MERAK_OK)
-            rc = launch(cx, queries, err, flash_dq<T, DP, PLAIN>, f);
+            rc = launch(cx, queries, err, flash_dq<T, DP, D, E, PLAIN>, f);
         if (rc == MERAK_OK && biased)
             rc = launch(cx, map_launch("attention_dx", f.B * f.lags.N * f.H),
                         err, sum_parts<float>, f.lags, f.B, f.H,
@@ -524,13 +523,15 @@ struct backward {
         if (rc != MERAK_OK)
             return rc;
         if constexpr (DP <= 128) {
-            return launch(cx, keys, err, flash_dkv<T, DP, PLAIN, WHICH_BOTH>,
-                          f);
+            return launch(cx, keys, err,
+                          flash_dkv<T, DP, D, E, PLAIN, WHICH_BOTH>, f);
         } else {
-            rc = launch(cx, keys, err, flash_dkv<T, DP, PLAIN, WHICH_DK>, f);
+            rc = launch(cx, keys, err, flash_dkv<T, DP, D, E, PLAIN, WHICH_DK>,
+                        f);
             if (rc != MERAK_OK)
                 return rc;
-            return launch(cx, keys, err, flash_dkv<T, DP, PLAIN, WHICH_DV>, f);
+            return launch(cx, keys, err,
+                          flash_dkv<T, DP, D, E, PLAIN, WHICH_DV>, f);
         }
     }
 };
