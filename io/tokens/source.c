@@ -45,17 +45,16 @@ static enum merak_status count_samples(struct merak_source *src,
     uint64_t tokens = split_tokens(src, split);
 
     if (tokens < seq + 1)
-        return merak_fail(err, MERAK_ERR_MISMATCH,
-                          "%s: %llu tokens for %s, one sample of %zu needs "
-                          "%zu: give more data%s",
-                          path, (unsigned long long)tokens,
-                          split == MERAK_TRAIN ? "training" : "validation", seq,
-                          seq + 1,
-                          split == MERAK_VALID
-                              ? ", a smaller --seq or --valid-fraction 0"
-                          : split_tokens(src, MERAK_VALID) > 0
-                              ? ", a smaller --seq or --valid-fraction"
-                              : " or a smaller --seq");
+        return merak_fail(
+            err, MERAK_ERR_MISMATCH,
+            "%s: %llu tokens for %s, one sample of %zu needs "
+            "%zu: give more data%s",
+            path, (unsigned long long)tokens,
+            split == MERAK_TRAIN ? "training" : "validation", seq, seq + 1,
+            split == MERAK_VALID ? ", a smaller --seq or --valid-fraction 0"
+            : split_tokens(src, MERAK_VALID) > 0
+                ? ", a smaller --seq or --valid-fraction"
+                : " or a smaller --seq");
     /* Adjacent samples share a token: the last target of one is the first
      * input of the next. */
     src->samples[split] = (tokens - 1) / seq;

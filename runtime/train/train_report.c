@@ -227,6 +227,21 @@ static void report_packing(const struct merak_trainer *t)
                100.0 * (double)p.counted / (double)p.filled);
 }
 
+/* A warm-up in samples or tokens, by a mistake, is a run at nearly no rate. */
+static void report_warmup(const struct merak_trainer *t)
+{
+    const struct merak_train_optimizer *opt = &t->opt.optimizer;
+
+    if (opt->warmup > t->opt.steps && t->program->rank == 0)
+        merak_warn(
+            "train",
+            "--warmup %" PRIu64 " is longer than --steps %" PRIu64
+            ": the last step has a learning rate of %.3g, not --lr %.3g",
+            opt->warmup, t->opt.steps,
+            (double)merak_learning_rate(opt, t->opt.steps, t->opt.steps - 1),
+            (double)opt->lr);
+}
+
 void merak_report_plan(const struct merak_trainer *t)
 {
     char params[16], flops[16], frozen[32], degrees[MERAK_DEGREES_TEXT];
@@ -274,6 +289,7 @@ void merak_report_plan(const struct merak_trainer *t)
                tokens, merak_samples_count(t->load.samples, MERAK_TRAIN),
                merak_samples_count(t->load.samples, MERAK_VALID));
     report_packing(t);
+    report_warmup(t);
 }
 
 enum merak_status merak_report_phases(struct merak_trainer *t,

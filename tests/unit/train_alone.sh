@@ -31,7 +31,7 @@ field()
         tr '\n' ' '
 }
 
-echo 1..21
+echo 1..22
 
 seq 1000000 >"$tmp/text"
 "$merak" data pack --tokenizer byte --out "$tmp/text" "$tmp/text" >/dev/null
@@ -154,6 +154,12 @@ ok $? "nohup is heeded" "$tmp/out"
 train --seq 64 --global-batch 1 --steps 1
 ! grep -q 'peak resident' "$tmp/out"
 ok $? "a small arena has no line about its peak" "$tmp/out"
+for warmup in 0 1 2; do
+    train --seq 64 --global-batch 1 --steps 1 --lr 1e-3 --warmup $warmup
+    grep -c 'warn: train: --warmup 2 .* --steps 1: .* rate of 0.0005, not --lr 0.001' \
+        "$tmp/out"
+done | tr '\n' ' ' | grep -qx '0 0 1 '
+ok $? "a warm-up that the run does not outlast is named" "$tmp/out"
 MERAK_LOG=debug train --seq 64 --global-batch 1 --steps 1
 grep -q 'peak resident' "$tmp/out"
 ok $? "it is in the debug log" "$tmp/out"
