@@ -11,6 +11,7 @@
 
 #include "cmd/cmd.h"
 #include "cmd/sandbox_child.h"
+#include "cmd/sandbox_links.h"
 
 #include "base/options.h"
 #include "runtime/runtime.h"
@@ -42,7 +43,9 @@ enum { GRACE_SECONDS = 5 };
 struct sandbox {
     const char *dir; /* as given, or temp_dir */
     int nodes, cpus;
-    double link_gbit;        /* 0: nodes share this machine's network */
+    double link_gbit;             /* 0: nodes' links are not limited */
+    const char *links;            /* file of islands; NULL: there are none */
+    struct sandbox_links islands; /* what it has */
     const char *plugin;      /* as given; NULL: look for it */
     char temp_dir[PATH_MAX]; /* ours to remove; empty if --dir was given */
     char exe_dir[PATH_MAX];  /* where `merak` is */
@@ -53,18 +56,35 @@ struct sandbox {
     sigset_t signals; /* blocked, accepted by merak_child_wait() */
 };
 
+/* Without a network of their own nodes share this machine's. */
+static bool has_network(const struct sandbox *sb)
+{
+    return sb->link_gbit > 0 || sb->links != NULL;
+}
+
+/* The option that wants it. */
+static const char *network_option(const struct sandbox *sb)
+{
+    return sb->links != NULL ? "--links" : "--link-gbit";
+}
+
 #define AT(field) offsetof(struct sandbox, field)
 
 /* Bounds are those of the script. */
 static const struct merak_option rows[] = {
-    {"nodes", MERAK_OPTION_INT, AT(nodes), .about = "number of nodes (4)",
-     .least = 1, .most = 60},
+    {"nodes", MERAK_OPTION_INT, AT(nodes),
+     .about = "number of nodes (4, or those of --links)", .least = 1,
+     .most = SANDBOX_MOST_NODES},
     {"cpus", MERAK_OPTION_INT, AT(cpus),
      .about = "CPUs of each node, real or not (8)", .least = 1, .most = 256},
     {"link-gbit", MERAK_OPTION_REAL, AT(link_gbit),
      .about = "nodes have networks of their own, with links of N Gbit/s and no "
               "shared memory between them; needs root",
      .least = 0.001, .most = 100, .arg = "N"},
+    {"links", MERAK_OPTION_TEXT, AT(links),
+     .about = "islands of nodes and the links between them, as for `merak "
+              "plan`; needs root",
+     .arg = "FILE"},
     {"dir", MERAK_OPTION_TEXT, AT(dir),
      .about = "where its files go (a temporary directory)", .arg = "DIR"},
     {"plugin", MERAK_OPTION_TEXT, AT(plugin),
@@ -240,13 +260,13 @@ static int enter_environment(const struct sandbox *sb)
  * in it does not conflict with other sandboxes or a firewall, and vanishes
  * with its last process.
  */
-static int enter_network(void)
+static int enter_network(const struct sandbox *sb)
 {
     if (unshare(CLONE_NEWNET) == 0)
         return 0;
     if (errno != EPERM)
-        return fail("--link-gbit: no network namespace", strerror(errno));
-    return fail("--link-gbit",
+        return fail("no network namespace", strerror(errno));
+    return fail(network_option(sb),
                 "only root (CAP_SYS_ADMIN) can make networks; run it with "
                 "sudo, or leave the option out");
 }
@@ -264,7 +284,7 @@ static int inherit_pipe(int fd)
 static int start_daemons(struct sandbox *sb, bool keeper)
 {
     char nodes[16], cpus[16], kbit[32];
-    char *argv[16] = {sb->script, "start", "--dir",  (char *)sb->dir,
+    char *argv[20] = {sb->script, "start", "--dir",  (char *)sb->dir,
                       "--nodes",  nodes,   "--cpus", cpus};
     int n = 8;
     pid_t pid;
@@ -279,6 +299,12 @@ static int start_daemons(struct sandbox *sb, bool keeper)
         snprintf(kbit, sizeof(kbit), "%.0f", sb->link_gbit * 1e6);
         argv[n++] = "--link-kbit";
         argv[n++] = kbit;
+    }
+    if (sb->links != NULL) {
+        argv[n++] = "--islands";
+        argv[n++] = sb->islands.islands;
+        argv[n++] = "--ways";
+        argv[n++] = sb->islands.ways;
     }
     if (keeper) {
         argv[n++] = "--keeper";
@@ -410,6 +436,27 @@ static int prepare(struct sandbox *sb)
     return 0;
 }
 
+/* Read --links; --nodes has to agree. */
+static enum merak_status read_links(struct sandbox *sb, struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+
+    if (sb->links != NULL) {
+        rc = sandbox_links_read(sb->links, &sb->islands, err);
+        if (rc == MERAK_OK && sb->nodes > 0 && sb->nodes != sb->islands.nodes)
+            rc = merak_fail(err, MERAK_ERR_CONFIG,
+                            "its islands have %d nodes together, and --nodes "
+                            "%d: leave --nodes out",
+                            sb->islands.nodes, sb->nodes);
+        if (rc != MERAK_OK)
+            merak_error_wrap(err, "--links");
+        sb->nodes = sb->islands.nodes;
+    }
+    if (sb->nodes == 0)
+        sb->nodes = 4;
+    return rc;
+}
+
 static int misused(const char *what)
 {
     fprintf(stderr, "merak sandbox: %s\n", what);
@@ -418,7 +465,7 @@ static int misused(const char *what)
 
 int merak_cmd_sandbox(int argc, char **argv)
 {
-    struct sandbox sb = {.nodes = 4, .cpus = 8};
+    struct sandbox sb = {.cpus = 8};
     const char *verb = argc > 1 ? argv[1] : "";
     bool start = strcmp(verb, "start") == 0;
     bool stop = strcmp(verb, "stop") == 0, asked = false;
@@ -436,12 +483,18 @@ int merak_cmd_sandbox(int argc, char **argv)
         ((start || stop) && sb.dir == NULL))
         return misused("expected `-- COMMAND`, `start --dir DIR` or `stop "
                        "--dir DIR`; see --help");
-    if (sb.link_gbit > 0 && (start || stop))
-        return misused("--link-gbit: that network exists only for COMMAND; "
-                       "expected `-- COMMAND`, which may be a shell");
+    if (has_network(&sb) && (start || stop)) {
+        merak_fail(&err, MERAK_ERR_CONFIG,
+                   "%s: that network exists only for COMMAND; expected "
+                   "`-- COMMAND`, which may be a shell",
+                   network_option(&sb));
+        return misused(err.text);
+    }
+    if (read_links(&sb, &err) != MERAK_OK)
+        return misused(err.text);
     rc = prepare(&sb);
-    if (rc == 0 && sb.link_gbit > 0)
-        rc = enter_network();
+    if (rc == 0 && has_network(&sb))
+        rc = enter_network(&sb);
     if (rc != 0)
         return rc;
     if (stop)

@@ -3,7 +3,8 @@
 # sandbox.sh - start and stop a private real Slurm on this machine
 #
 #   sandbox.sh start --dir DIR [--nodes N] [--cpus N] [--plugin FILE]
-#                    [--link-kbit N] [--keeper stay|remove]
+#                    [--link-kbit N] [--islands LIST --ways LIST]
+#                    [--keeper stay|remove]
 #   sandbox.sh stop --dir DIR [--keeper remove]
 #
 # `merak sandbox` is the front; this file owns DIR:
@@ -25,7 +26,8 @@
 # who ask, as a cluster's does, and is open.  What lies in DIR is trusted (links
 # are followed, processes signalled, the configuration used), so DIR must belong
 # to the caller, and nobody else may write there, nor replace it from above.
-# With --link-kbit nodes have networks of their own: sandbox_net.sh.
+# With --link-kbit or --islands nodes have networks of their own:
+# sandbox_net.sh.
 #
 # --keeper: descriptor 3 is a pipe whose other end the caller holds.  When the
 # caller is gone, however it went, the pipe ends and the sandbox stops itself.
@@ -38,7 +40,8 @@ PATH=$PATH:/usr/sbin:/sbin
 export PATH LC_ALL
 
 dir= nodes=4 cpus=8 plugin= keeper=
-link_kbit= node=
+link_kbit= islands= ways= node=
+apart= # nodes have networks of their own, as this option wants
 dir_mode=700
 [ "$EUID" -ne 0 ] || dir_mode=755
 start_seconds=180 # for all daemons; 3 s on an idle machine
@@ -162,8 +165,16 @@ choose_ports()
 
 write_topology()
 {
-    local half=$(((nodes + 1) / 2))
+    local half=$(((nodes + 1) / 2)) island i=0
 
+    if [ -n "$islands" ]; then
+        while read -r island; do
+            set -- $island
+            echo "SwitchName=leaf$((i += 1)) Nodes=$(IFS=, && echo "${*/#/n}")"
+        done <<<"${islands//;/$'\n'}"
+        echo "SwitchName=root Switches=leaf[1-$i]"
+        return
+    fi
     echo "SwitchName=leaf1 Nodes=n[1-$half]"
     if [ "$nodes" -gt "$half" ]; then
         echo "SwitchName=leaf2 Nodes=n[$((half + 1))-$nodes]"
@@ -175,19 +186,19 @@ write_topology()
 
 controller_address()
 {
-    [ -n "$link_kbit" ] && printf %s "$net.254" || printf 127.0.0.1
+    [ -n "$apart" ] && printf %s "$net.254" || printf 127.0.0.1
 }
 
 # Not to be reached from other machines.
 communication()
 {
-    [ -n "$link_kbit" ] ||
+    [ -n "$apart" ] ||
         echo CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
 }
 
 node_addresses() # this host's name
 {
-    if [ -n "$link_kbit" ]; then
+    if [ -n "$apart" ]; then
         printf 'NodeAddr=%s.[1-%d]' "$net" "$nodes"
     else
         printf 'NodeHostname=%s NodeAddr=127.0.0.1' "$1"
@@ -323,7 +334,7 @@ start_daemons()
     wait_for munge -n -S "$dir/munge/socket" || return 1
     launch slurmctld slurmctld -D -i
     for ((i = 1; i <= nodes; i++)); do
-        if [ -z "$link_kbit" ]; then
+        if [ -z "$apart" ]; then
             launch "n$i" slurmd -D -N "n$i"
         else
             launch_node "$i" || return 1
@@ -453,7 +464,7 @@ start()
 
     need_programs
     need_own_name
-    [ -z "$link_kbit" ] || need_net_programs
+    [ -z "$apart" ] || need_net_programs
     check_dir
     if [ ! -d "$dir" ]; then
         [ ! -e "$dir" ] || misuse "--dir $dir is a file, expected a folder, or" \
@@ -466,7 +477,8 @@ start()
         die "$dir holds a sandbox; \`merak sandbox stop --dir $dir\` ends it"
     fi
     export SLURM_CONF=$dir/slurm.conf
-    [ -z "$link_kbit" ] || make_switch
+    [ -z "$apart" ] || make_switch
+    [ -z "$islands" ] || make_islands
     for try in 1 2 3 4 5; do
         make_dirs || exit 69
         write_cgroup
@@ -565,7 +577,9 @@ while [ $# -gt 0 ]; do
     --cpus) cpus=$2 ;;
     --plugin) plugin=$2 ;;
     --keeper) keeper=$2 ;;
-    --link-kbit) link_kbit=$2 ;;
+    --link-kbit) link_kbit=$2 apart=--link-gbit ;;
+    --islands) islands=$2 apart=--links ;;
+    --ways) ways=$2 ;;
     --node) node=$2 ;;
     *) die "unknown option $1" ;;
     esac

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# 0002-links.bats - merak sandbox --link-gbit: links of that rate
+# 0002-links.bats - merak sandbox --link-gbit, --links: links of that rate
 #
 # alone: it compares times
 
@@ -34,6 +34,47 @@ gets()
 @test "a link carries both directions at once, each at its rate" {
     need_root
     in_calm gets both 0.5 # taking turns, 0.24 to 0.38
+}
+
+# Gbit/s between three islands: of a way, of one both ways, of two at once that
+# share it, and inside an island.
+measure_islands()
+{
+    cat >sites.json <<'END'
+{"islands": [{"name": "a", "nodes": "n[1-2]"}, {"name": "b", "nodes": "n[4,3]"},
+             {"name": "c", "nodes": "n[5-6]"}],
+ "between": [["a", "b", {"bytes_per_s": 5e7, "latency_s": 0}],
+             ["b", "c", {"bytes_per_s": 1.25e7, "latency_s": 0}],
+             ["c", "a", {"bytes_per_s": 2.5e7, "latency_s": 1e-4}]]}
+END
+    cat >rates <<'END'
+rate() { srun -Q -w "$1" -N2 -n2 "$make_link" "$2"; }
+rate n1,n4 rate
+rate n3,n6 both
+rate n1,n5 rate >first &
+rate n2,n6 rate >second
+wait
+awk '{ sum += $1 } END { print sum }' first second
+rate n1,n2 rate
+END
+    make_link=$make_link merak sandbox --links sites.json -- bash rates
+}
+
+islands_get()
+{
+    local got
+
+    got=$(measure_islands | tr '\n' ' ') || return
+    echo "asked for 0.4 0.1 0.2 and more than 0.8, got $got"
+    awk '
+        function is(x, want) { return x > 0.9 * want && x < 1.1 * want }
+        { exit !(is($1, 0.4) && is($2, 0.1) && is($3, 0.2) && $4 > 0.8) }' \
+        <<<"$got"
+}
+
+@test "islands have ways of their own, which their nodes share" {
+    need_root
+    in_calm islands_get
 }
 
 overlaps() # BYTES

@@ -97,3 +97,42 @@ from 0.001 to 100, got \"$n\"" ]
     [[ $output == "merak sandbox: --link-gbit: only root"*"sudo"* ]]
     [ "${#lines[@]}" -eq 1 ]
 }
+
+@test "islands that a sandbox cannot have are refused by what they lack" {
+    need_root
+    # sites NODES-OF-A NODES-OF-B RATE LATENCY
+    sites()
+    {
+        cat >sites.json <<END
+{"islands": [{"name": "a", "nodes": $1}, {"name": "b", "nodes": $2}],
+ "between": [["a", "b", {"bytes_per_s": $3, "latency_s": $4}]]}
+END
+    }
+    refused() # CODE TEXT [OPTION]...
+    {
+        local code=$1 text=$2
+
+        shift 2
+        run merak sandbox --links sites.json "$@" -- true
+        echo "$status $output"
+        [ "$status" -eq "$code" ] && [ "${#lines[@]}" -eq 1 ] &&
+            [[ $output == "merak sandbox: --links: "*"$text"* ]]
+    }
+    sites '"n[1-2]"' '"n[4-5]"' 1e7 0
+    refused 66 'has node n5, and a sandbox has n[1-4]'
+    sites '"n[1-2]"' '"n[2-3]"' 1e7 0
+    refused 66 'n2 is in two islands'
+    sites '"n[1-2]"' 2 1e7 0
+    refused 66 '1 of 2 islands have names'
+    sites 2 2 100 0
+    refused 66 'between "a" and "b": 100 bytes/s'
+    sites 40 40 1e7 0
+    refused 66 '80 nodes together'
+    sites 1 1 1e7 0
+    refused 66 'have 2 nodes together, and --nodes 3' --nodes 3
+    # where the kernel can delay packets, they are
+    sites 1 1 1e7 0.02
+    if ! unshare --net tc qdisc add dev lo root netem delay 1ms; then
+        refused 69 'no netem'
+    fi
+}
