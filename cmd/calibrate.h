@@ -210,6 +210,16 @@ enum merak_status calibrate_net(struct calibrate_world *world, bool inside,
                                 int rounds, struct merak_device *device,
                                 struct merak_error *err) MERAK_CHECKED;
 
+/* calibrate_between.c: measure the ways between the islands of a file into
+ * another one; returns the exit code.  Collective. */
+struct calibrate_ways {
+    const char *between; /* its islands have names of nodes */
+    const char *out;
+    int rounds; /* up to 100 */
+};
+int calibrate_between(const struct calibrate_ways *how,
+                      struct merak_boot *boot);
+
 struct calibrate_from {
     const char *dir;     /* the trace of a run */
     const char *device;  /* to compare its times with */

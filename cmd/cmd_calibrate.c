@@ -32,7 +32,7 @@
 
 struct calibrate {
     const char *out, *backend_name;
-    const char *from, *base;
+    const char *from, *base, *between;
     int threads, rounds;
     double memory_gib;
     bool quick;
@@ -276,6 +276,10 @@ static const struct merak_option rows[] = {
     {"net", MERAK_OPTION_YES, AT(net),
      .about = "measure only the links between nodes; the rest is from "
               "--device"},
+    {"between", MERAK_OPTION_TEXT, AT(between),
+     .about = "measure only the links between the islands of this file, by the "
+              "names of their nodes, into one for `merak plan`",
+     .arg = "FILE"},
     {"ranks-per-node", MERAK_OPTION_INT, AT(device.links.level[0].ranks),
      .about = "recorded in the file (as many as were started)", .least = 1,
      .most = 4096},
@@ -326,6 +330,8 @@ static void print_help(void)
          "  srun -N 2 -n 16 -c 4 merak calibrate --threads 4 "
          "..\n"
          "\n"
+         "With --between measure the links between islands, into a file of "
+         "them.\n"
          "With --from, in one process, correct a device by the times of a "
          "traced run\n"
          "instead.\n");
@@ -359,6 +365,15 @@ static enum merak_status parse(int argc, char **argv, struct calibrate *c,
                           "--device %.100s is only for corrections: give "
                           "--from DIR or --net, too",
                           c->base);
+    if (c->between != NULL &&
+        (c->net || c->from != NULL || c->tune.model != NULL || c->quick ||
+         c->threads > 0 || c->memory_gib > 0 || c->world.most_steps > 0 ||
+         c->device.links.level[0].ranks > 0 ||
+         c->world.transport == CALIBRATE_NCCL))
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--between measures only ways between islands, "
+                          "through host memory: of the other options it takes "
+                          "--out and --rounds");
     if (c->net && (c->from != NULL || c->threads > 0 || c->memory_gib > 0))
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "--net measures only links: leave out --from, "
@@ -482,7 +497,11 @@ int merak_cmd_calibrate(int argc, char **argv)
         fprintf(stderr, "merak calibrate: %s\n", err.text);
         return MERAK_EXIT_LAUNCH;
     }
-    code = run(&c);
+    code = c.between != NULL
+               ? calibrate_between(
+                     &(struct calibrate_ways){c.between, c.out, c.rounds},
+                     c.world.boot)
+               : run(&c);
     calibrate_accel_close(&c.world);
     merak_device_fini(&c.device);
     merak_boot_close(c.world.boot);

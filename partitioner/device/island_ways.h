@@ -47,6 +47,14 @@ struct merak_islands {
 enum merak_status merak_islands_load(const char *path,
                                      struct merak_islands **islands_p,
                                      struct merak_error *err) MERAK_CHECKED;
+/* The same of a file that need not have "between": ways without a row are 0. */
+enum merak_status
+merak_islands_load_bare(const char *path, struct merak_islands **islands_p,
+                        struct merak_error *err) MERAK_CHECKED;
+/* Write such a file; "-" is standard output. */
+enum merak_status merak_islands_save(const struct merak_islands *islands,
+                                     const char *path,
+                                     struct merak_error *err) MERAK_CHECKED;
 void merak_islands_destroy(struct merak_islands *islands);
 /* All nodes together. */
 int merak_islands_nodes(const struct merak_islands *islands);

@@ -6,6 +6,7 @@
 #include "partitioner/device/island_ways.h"
 
 #include "base/open.h"
+#include "base/output.h"
 
 #include <ctype.h>
 #include <jansson.h>
@@ -16,6 +17,7 @@
 
 struct reader {
     const char *path;
+    bool bare; /* no ways are needed */
     struct merak_islands *islands;
     struct merak_error *err;
 };
@@ -248,7 +250,7 @@ static enum merak_status read_ways(const struct reader *r, const json_t *in)
     for (int a = 0; a < islands->n && rc == MERAK_OK; a++) {
         islands->at[a] = a;
         for (int b = 0; b < a && rc == MERAK_OK; b++) {
-            if (islands->way[a][b].bytes_per_s > 0)
+            if (islands->way[a][b].bytes_per_s > 0 || r->bare)
                 continue;
             rc = merak_fail(r->err, MERAK_ERR_FORMAT,
                             "%s: \"between\" has no row of \"%s\" and \"%s\"; "
@@ -262,11 +264,11 @@ static enum merak_status read_ways(const struct reader *r, const json_t *in)
 
 /* --- the file ------------------------------------------------------------- */
 
-enum merak_status merak_islands_load(const char *path,
-                                     struct merak_islands **islands_p,
-                                     struct merak_error *err)
+static enum merak_status load(const char *path, bool bare,
+                              struct merak_islands **islands_p,
+                              struct merak_error *err)
 {
-    struct reader r = {.path = path, .err = err};
+    struct reader r = {.path = path, .bare = bare, .err = err};
     json_error_t why;
     json_t *in = NULL;
     FILE *file;
@@ -297,6 +299,65 @@ enum merak_status merak_islands_load(const char *path,
 out:
     merak_islands_destroy(r.islands);
     json_decref(in);
+    return rc;
+}
+
+enum merak_status merak_islands_load(const char *path,
+                                     struct merak_islands **islands_p,
+                                     struct merak_error *err)
+{
+    return load(path, false, islands_p, err);
+}
+
+enum merak_status merak_islands_load_bare(const char *path,
+                                          struct merak_islands **islands_p,
+                                          struct merak_error *err)
+{
+    return load(path, true, islands_p, err);
+}
+
+static json_t *island_object(const struct merak_island *island)
+{
+    return json_pack("{s:s, s:o}", "name", island->name, "nodes",
+                     island->hosts != NULL ? json_string(island->hosts)
+                                           : json_integer(island->nodes));
+}
+
+static json_t *file_object(const struct merak_islands *islands)
+{
+    json_t *list = json_array(), *between = json_array();
+
+    for (int a = 0; a < islands->n; a++) {
+        json_array_append_new(list, island_object(&islands->island[a]));
+        for (int b = a + 1; b < islands->n; b++)
+            json_array_append_new(
+                between,
+                json_pack("[s, s, {s:f, s:f}]", islands->island[a].name,
+                          islands->island[b].name, "bytes_per_s",
+                          islands->way[a][b].bytes_per_s, "latency_s",
+                          islands->way[a][b].latency_s));
+    }
+    return json_pack("{s:o, s:o}", "islands", list, "between", between);
+}
+
+enum merak_status merak_islands_save(const struct merak_islands *islands,
+                                     const char *path, struct merak_error *err)
+{
+    json_t *object = file_object(islands);
+    struct merak_output out;
+    enum merak_status rc = MERAK_OK;
+    bool fine;
+
+    if (object == NULL)
+        return merak_fail_nomem(err, sizeof(*islands));
+    rc = merak_output_open(&out, path, err);
+    if (rc == MERAK_OK) {
+        fine = json_dumpf(object, out.file,
+                          JSON_INDENT(1) | JSON_REAL_PRECISION(6)) == 0 &&
+               fputc('\n', out.file) != EOF;
+        rc = merak_output_close(&out, fine, err);
+    }
+    json_decref(object);
     return rc;
 }
 

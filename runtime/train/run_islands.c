@@ -46,17 +46,16 @@ static bool has_host(const char *hosts, const char *name)
     return found;
 }
 
-/* Count the job's nodes of each island. */
-static enum merak_status count_nodes(const struct merak_boot *boot,
-                                     const struct merak_islands *islands,
-                                     int *count, struct merak_error *err)
+enum merak_status merak_run_islands_find(const struct merak_boot *boot,
+                                         const struct merak_islands *islands,
+                                         int *island_of,
+                                         struct merak_error *err)
 {
     for (int k = 0; k < islands->n; k++) {
-        count[k] = 0;
         if (islands->island[k].hosts == NULL)
             return merak_fail(err, MERAK_ERR_CONFIG,
                               "island \"%s\" has only the number of its nodes; "
-                              "a run needs their names, as \"n[1-4]\"",
+                              "here their names are needed, as \"n[1-4]\"",
                               islands->island[k].name);
     }
     for (int node = 0; node < boot->n_nodes; node++) {
@@ -77,9 +76,27 @@ static enum merak_status count_nodes(const struct merak_boot *boot,
                               "node %s is in none of its %d islands: name it "
                               "in one, or ask for their nodes (srun -w)",
                               boot->hosts[node], islands->n);
-        count[at]++;
+        island_of[node] = at;
     }
     return MERAK_OK;
+}
+
+/* Count the job's nodes of each island. */
+static enum merak_status count_nodes(const struct merak_boot *boot,
+                                     const struct merak_islands *islands,
+                                     int *count, struct merak_error *err)
+{
+    int *island_of = calloc((size_t)boot->n_nodes, sizeof(*island_of));
+    enum merak_status rc =
+        island_of == NULL
+            ? merak_fail_nomem(err, (size_t)boot->n_nodes * sizeof(*island_of))
+            : merak_run_islands_find(boot, islands, island_of, err);
+
+    memset(count, 0, MERAK_MOST_ISLANDS * sizeof(*count));
+    for (int node = 0; rc == MERAK_OK && node < boot->n_nodes; node++)
+        count[island_of[node]]++;
+    free(island_of);
+    return rc;
 }
 
 /* "2 of a, 3 of b" */

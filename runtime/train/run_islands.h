@@ -7,7 +7,16 @@
 #include "partitioner/device/island_ways.h"
 #include "partitioner/search/search.h"
 
+struct merak_boot;
 struct merak_trainer;
+
+/* Which island each node of a job is of, [boot->n_nodes], by the names of their
+ * nodes.  MERAK_ERR_CONFIG: a node is in none or in two, or an island has no
+ * names. */
+enum merak_status merak_run_islands_find(const struct merak_boot *boot,
+                                         const struct merak_islands *islands,
+                                         int *island_of,
+                                         struct merak_error *err) MERAK_CHECKED;
 
 /* The islands that a job has nodes of. */
 struct merak_run_islands {

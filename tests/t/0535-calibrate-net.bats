@@ -56,6 +56,73 @@ measured: $got"
         <<<"$got"
 }
 
+# Ways of a pair of islands and another, measured by two ranks a node and one.
+measure_ways()
+{
+    cat >sites.json <<'END'
+{"islands": [{"name": "a", "nodes": "n[1-2]"}, {"name": "b", "nodes": "n3"},
+             {"name": "c", "nodes": "n4"}],
+ "between": [["a", "b", {"bytes_per_s": 2e7, "latency_s": 0}],
+             ["b", "c", {"bytes_per_s": 5e6, "latency_s": 0}],
+             ["c", "a", {"bytes_per_s": 1e7, "latency_s": 0}]]}
+END
+    jq 'del(.between)' sites.json >islands.json
+    merak sandbox --links sites.json -- srun -N4 --ntasks-per-node=2 \
+        --overcommit merak calibrate --between islands.json --out got.json >&2
+    jq -r '.between[] | "\(.[0])\(.[1]) \(.[2].bytes_per_s)
+        \(.[2].latency_s)"' got.json
+}
+
+ways_are_known()
+{
+    local got
+
+    got=$(measure_ways | tr '\n' ' ') || return
+    echo "ways, bytes/s, latency: $got"
+    awk '
+        function is(way, want) {
+            return $(n + 1) == way && $(n + 2) > 0.85 * want &&
+                $(n + 2) < 1.15 * want && $(n += 3) < 0.01
+        }
+        { exit !(is("ab", 2e7) && is("ac", 1e7) && is("bc", 5e6)) }' <<<"$got"
+}
+
+@test "ways between islands have the rates that are known" {
+    need_root
+    in_calm ways_are_known
+    # what was written is what plans read
+    cat >model.json <<'END'
+{"model_type": "gpt2", "n_embd": 64, "n_layer": 3, "n_head": 4,
+ "n_positions": 16, "vocab_size": 257, "activation_function": "gelu_new",
+ "embd_pdrop": 0, "resid_pdrop": 0, "attn_pdrop": 0}
+END
+    sed -i 's/n\[1-2\]/n1/' got.json
+    merak plan --model model.json --device cpu --links got.json --seq 16 \
+        --ranks-per-node 1 --global-batch 12 --pp 3 |
+        grep 'islands, in the order of ranks: .*, .*, '
+}
+
+@test "ways that cannot be measured are refused" {
+    need_root
+    echo '{"islands": [{"name": "a", "nodes": "n1"},
+                       {"name": "b", "nodes": "n[2-9]"}]}' >islands.json
+    echo '{"islands": [{"name": "a", "nodes": "n[1-2]"},
+                       {"name": "b", "nodes": 1}]}' >numbers.json
+    cat >tries <<'END'
+try() { srun -Q -N"$1" -n"$1" merak calibrate --out got.json "${@:2}" 2>&1; }
+try 1 --between islands.json
+try 2 --between numbers.json
+try 1 --between islands.json --net
+[ ! -e got.json ]
+END
+    run merak sandbox --nodes 2 -- bash tries
+    echo "$output"
+    [[ $output == *'island "b" has no node of this job'* ]]
+    [[ $output == *'island "b" has only the number of its nodes'* ]]
+    [[ $output == *'--between measures only ways'* ]]
+    [ "$status" -eq 0 ]
+}
+
 @test "links have the rate that is known, of a rank and of a node" {
     need_root
     cat >model.json <<'END'
