@@ -66,7 +66,8 @@ make_switch()
     steady_tcp
 }
 
-# Windows that neither shrink while a rank computes nor probe for less.
+# Windows that neither shrink while a rank computes nor probe for less, and
+# nothing sent again because it is late.
 steady_tcp()
 {
     (
@@ -74,6 +75,7 @@ steady_tcp()
         echo 0 >tcp_slow_start_after_idle
         echo cubic >tcp_congestion_control
         echo 1 >tcp_no_metrics_save
+        echo 0 >tcp_early_retrans
     ) 2>/dev/null
 }
 
@@ -202,6 +204,8 @@ node()
     done
     ip addr add "$net.$node/24" dev eth0 && limit_link eth0 &&
         ip link set eth0 up || exit 1
+    # What waits in a queue is not lost: sent again it would take the link twice.
+    ip route change "$net.0/24" dev eth0 src "$net.$node" rto_min 10s
     steady_tcp
     export SLURM_CONF=$dir/slurm.conf
     slurmd -D -N "n$node" &
