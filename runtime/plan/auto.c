@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/size.h"
+#include "base/text_writer.h"
 #include "kernels/kernels.h"
 #include "partitioner/assembly/assembly.h"
 #include "partitioner/simulate/simulate.h"
@@ -219,6 +220,19 @@ enum merak_status plan_auto_build(const struct plan_auto *plan,
     return rc;
 }
 
+/* What the report says of islands; "" without them. */
+static enum merak_status islands_text(const struct plan_auto *plan,
+                                      const struct merak_search_result *result,
+                                      char **text_p, struct merak_error *err)
+{
+    struct merak_text_writer writer;
+    FILE *out = merak_text_open(&writer);
+
+    if (out != NULL)
+        plan_islands_print(out, plan, result);
+    return merak_text_close(&writer, text_p, err);
+}
+
 static enum merak_status draw(const struct plan_auto *plan,
                               const struct merak_search_result *result,
                               const struct plan_advice *advice,
@@ -227,7 +241,7 @@ static enum merak_status draw(const struct plan_auto *plan,
     const struct merak_search_choice *best = &result->choice[0];
     struct merak_planned *planned = NULL;
     struct merak_timeline *timeline = NULL;
-    char heading[128];
+    char heading[128], *islands = NULL;
     struct plan_drawing drawing = {
         .heading = heading,
         .plan = &best->plan,
@@ -252,12 +266,16 @@ static enum merak_status draw(const struct plan_auto *plan,
     rc = plan_auto_build(plan, &drawn, result->stage, 0, &planned, &timeline,
                          err);
     plan_report_heading(plan, result, heading, sizeof(heading));
+    if (rc == MERAK_OK)
+        rc = islands_text(plan, result, &islands, err);
+    drawing.islands = islands;
     drawing.planned = planned;
     drawing.timeline = timeline;
     if (rc == MERAK_OK && plan->opt->svg != NULL)
         rc = plan_draw_svg(&drawing, plan->opt->svg, err);
     if (rc == MERAK_OK && plan->opt->html != NULL)
         rc = plan_draw_html(&drawing, plan->opt->html, err);
+    free(islands);
     merak_timeline_destroy(timeline);
     merak_planned_destroy(planned);
     return rc;

@@ -36,6 +36,7 @@ struct plan_drawing {
     double offload_s; /* and for what is the host's */
     const struct merak_search_result *result; /* of a search, or NULL */
     const struct plan_advice *advice;         /* likewise */
+    const char *islands; /* lines on islands of nodes; "": there are none */
 };
 
 /* Fill a stage's row from the program of one of its ranks in the whole plan. */

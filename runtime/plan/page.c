@@ -165,6 +165,14 @@ static void put_advice(FILE *out, const struct plan_advice *advice)
     fputs("</pre>\n", out);
 }
 
+/* As they are on a terminal. */
+static void put_islands(FILE *out, const char *lines)
+{
+    fputs("<h2>Islands</h2>\n<pre>", out);
+    merak_svg_text(out, lines);
+    fputs("</pre>\n", out);
+}
+
 static void put_parts(FILE *out, const struct merak_search_result *r)
 {
     const struct merak_search_choice *c = &r->choice[0];
@@ -324,6 +332,8 @@ enum merak_status plan_page_write(const struct plan_drawing *d, const char *svg,
     fputs(svg, out);
     if (d->result != NULL)
         put_parts(out, d->result);
+    if (d->islands != NULL && *d->islands != '\0')
+        put_islands(out, d->islands);
     put_stages(out, d);
     put_memory(out, d);
     if (d->result != NULL)

@@ -147,7 +147,7 @@ static double hop_s(const struct plan_auto *plan, int from, int to)
 
 /* Does a micro-batch keep a way busy for longer than the stage with most work
  * needs for it? */
-static void print_bound(const struct plan_auto *plan,
+static void print_bound(FILE *out, const struct plan_auto *plan,
                         const struct merak_search_result *r)
 {
     const struct merak_islands *islands = plan->opt->machine.islands;
@@ -176,15 +176,17 @@ static void print_bound(const struct plan_auto *plan,
     merak_seconds_text(most_s, way);
     merak_seconds_text(work_s, work);
     if (most_s > work_s)
-        printf("what bounds the step: the way %s -> %s is busy for %s with a "
-               "micro-batch, stage %d\nfor %s\n",
-               island_at(plan, from)->name, island_at(plan, to)->name, way,
-               r->busiest, work);
+        fprintf(out,
+                "what bounds the step: the way %s -> %s is busy for %s with a "
+                "micro-batch, stage %d\nfor %s\n",
+                island_at(plan, from)->name, island_at(plan, to)->name, way,
+                r->busiest, work);
     else
-        printf("what bounds the step: stage %d works %s on a micro-batch, the "
-               "way %s -> %s is\nbusy for %s\n",
-               r->busiest, work, island_at(plan, from)->name,
-               island_at(plan, to)->name, way);
+        fprintf(out,
+                "what bounds the step: stage %d works %s on a micro-batch, the "
+                "way %s -> %s is\nbusy for %s\n",
+                r->busiest, work, island_at(plan, from)->name,
+                island_at(plan, to)->name, way);
 }
 
 /* Do all have the names of their nodes? */
@@ -210,7 +212,7 @@ void plan_islands_name(struct plan_auto *plan)
                               k > 0 ? ";" : "", island_at(plan, k)->hosts);
 }
 
-void plan_islands_print(const struct plan_auto *plan,
+void plan_islands_print(FILE *out, const struct plan_auto *plan,
                         const struct merak_search_result *r)
 {
     const struct merak_islands *islands = plan->opt->machine.islands;
@@ -218,16 +220,17 @@ void plan_islands_print(const struct plan_auto *plan,
 
     if (islands == NULL)
         return;
-    printf("islands, in the order of ranks:");
+    fputs("islands, in the order of ranks:", out);
     for (int k = 0; k < islands->n; k++) {
         int stages[2];
 
         find_stages(plan, &r->choice[0].plan, k, stages);
-        printf("%s %s (stage%s %d", k > 0 ? "," : "", island_at(plan, k)->name,
-               stages[0] < stages[1] ? "s" : "", stages[0]);
-        printf(stages[0] < stages[1] ? "-%d)" : ")", stages[1]);
+        fprintf(out, "%s %s (stage%s %d", k > 0 ? "," : "",
+                island_at(plan, k)->name, stages[0] < stages[1] ? "s" : "",
+                stages[0]);
+        fprintf(out, stages[0] < stages[1] ? "-%d)" : ")", stages[1]);
     }
-    printf("\nhops of a micro-batch: ");
+    fputs("\nhops of a micro-batch: ", out);
     for (int a = 0; a < islands->n; a++) {
         for (int b = 0; b < islands->n; b++) {
             char bytes[MERAK_BYTES_TEXT], seconds[MERAK_SECONDS_TEXT];
@@ -236,16 +239,18 @@ void plan_islands_print(const struct plan_auto *plan,
                 continue;
             merak_bytes_text(plan->hops.bytes[a][b], bytes);
             merak_seconds_text(hop_s(plan, a, b), seconds);
-            printf("%s%s -> %s %s in %s", any ? ", " : "",
-                   island_at(plan, a)->name, island_at(plan, b)->name, bytes,
-                   seconds);
+            fprintf(out, "%s%s -> %s %s in %s", any ? ", " : "",
+                    island_at(plan, a)->name, island_at(plan, b)->name, bytes,
+                    seconds);
             any = true;
         }
     }
-    puts(any ? "" : "none, pipelines stay on their islands");
+    fputs(any ? "\n" : "none, pipelines stay on their islands\n", out);
     if (!are_named(islands))
-        puts("a run does not know these islands: name their nodes in the file");
-    print_bound(plan, r);
+        fputs("a run does not know these islands: name their nodes in the "
+              "file\n",
+              out);
+    print_bound(out, plan, r);
 }
 
 json_t *plan_islands_object(const struct plan_auto *plan,

@@ -6,6 +6,7 @@
 #include "partitioner/device/island_ways.h"
 
 #include <jansson.h>
+#include <stdio.h>
 
 struct merak_device;
 struct merak_search_result;
@@ -30,7 +31,7 @@ enum merak_status plan_islands_search(struct plan_auto *plan,
 void plan_islands_name(struct plan_auto *plan);
 /* Which island runs which stages, the hops between them, and what bounds the
  * step; nothing without islands. */
-void plan_islands_print(const struct plan_auto *plan,
+void plan_islands_print(FILE *out, const struct plan_auto *plan,
                         const struct merak_search_result *result);
 /* The same for a plan file: islands in their order, and hops; NULL without
  * islands. */

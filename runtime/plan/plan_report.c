@@ -391,7 +391,7 @@ void plan_report_print(const struct plan_auto *plan,
     plan_advice_print(advice);
     print_choices(&result->choice[0].plan);
     print_links(plan, result);
-    plan_islands_print(plan, result);
+    plan_islands_print(stdout, plan, result);
     print_stages(plan, result);
     print_memory(result);
     print_runners(result);

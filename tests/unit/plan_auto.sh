@@ -46,7 +46,7 @@ refuses()
     fi
 }
 
-echo 1..180
+echo 1..181
 
 # A device that is none is said before what else such a plan needs, and fields
 # of a model that nobody reads are named.
@@ -207,11 +207,15 @@ cat >"$tmp/links.json" <<'EOF'
 EOF
 "$merak" plan --model "$model" --device cpu --links "$tmp/links.json" \
     --ranks-per-node 1 --pp 3 --seq 16 --global-batch 12 \
-    --json "$tmp/islands.json" >"$tmp/out" 2>&1
+    --json "$tmp/islands.json" --html "$tmp/islands.html" >"$tmp/out" 2>&1
 has "a pipeline passes islands by their fastest ways" "$tmp/out" \
     "on 3 x 1 cpu" "(stage 0), a (stage 1), " "hops of a micro-batch: "
 has "a plan file has them" "$tmp/islands.json" '"island_order": [' \
     '"hosts": "n2"' '"island_hops": ['
+grep -A9 "^islands, in" "$tmp/out" | grep -B9 "^busy for\|^for " |
+    sed 's/>/\&gt;/g; s/^islands/<h2>Islands<\/h2>\n<pre>&/' >"$tmp/lines"
+mapfile -t lines <"$tmp/lines"
+has "a page has what is printed of them" "$tmp/islands.html" "${lines[@]}"
 refuses "--nodes: the islands of $tmp/links.json have 3 together" --device cpu \
     --nodes 4 --links "$tmp/links.json" --seq 16 --global-batch 12
 refuses "--links beside --stages" --device cpu --stages 1x1-2x1 \
