@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/options.h"
+#include "base/size.h"
 #include "io/generation_config.h"
 #include "runtime/infer/logit_rules.h"
 #include "runtime/infer/next_token.h"
@@ -352,9 +353,10 @@ static void print_timing(const struct timing *t)
     double rest = (double)(t->end - t->first) * 1e-9;
 
     fprintf(stderr,
-            "merak generate: prompt of %zu tokens in %.2f s, %zu tokens in "
+            "merak generate: prompt of %zu token%s in %.2f s, %zu token%s in "
             "%.2f s",
-            t->prompt, prompt, t->made, rest);
+            t->prompt, merak_plural((long)t->prompt), prompt, t->made,
+            merak_plural((long)t->made), rest);
     if (t->made > 1 && rest > 0)
         fprintf(stderr, ", %.1f a second", (double)(t->made - 1) / rest);
     fputc('\n', stderr);

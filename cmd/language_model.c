@@ -163,8 +163,9 @@ static void warn_of_hops(const struct merak_ckpt_state *state)
                    (int)(end - at), at);
 }
 
-/* The adapters of a checkpoint; none of a folder. */
-static enum merak_status read_record(const char *dir,
+/* The adapters of a checkpoint; none of a folder.  Of a run, `path` becomes the
+ * checkpoint that was chosen: what is skipped is told of once. */
+static enum merak_status read_record(const char *dir, char path[PATH_MAX],
                                      struct merak_lora_record *record,
                                      struct merak_error *err)
 {
@@ -172,12 +173,14 @@ static enum merak_status read_record(const char *dir,
     enum merak_status rc;
 
     memset(record, 0, sizeof(*record));
+    snprintf(path, PATH_MAX, "%s", dir);
     if (merak_safetensors_is_one(dir))
         return MERAK_OK;
     rc = merak_ckpt_open(dir, &ckpt, err);
     if (rc == MERAK_OK) {
         (void)merak_lora_parse(merak_ckpt_state(ckpt)->recipe, record);
         warn_of_hops(merak_ckpt_state(ckpt));
+        snprintf(path, PATH_MAX, "%s", merak_ckpt_path(ckpt));
     }
     merak_ckpt_close(ckpt);
     /* merak_decoder_load() says what is not there */
@@ -191,6 +194,7 @@ enum merak_status merak_lm_load(struct merak_lm *lm,
 {
     static const struct merak_param_rules none = {.n = 0};
     struct merak_lora_record record;
+    char path[PATH_MAX];
     struct merak_ruled_model ruled = {.describe = merak_hf_describe,
                                       .arg = &lm->config,
                                       .rules = &none,
@@ -202,16 +206,15 @@ enum merak_status merak_lm_load(struct merak_lm *lm,
         .positions = positions,
         .early = grows ? lm->config.rope.short_positions : 0,
         .threads = opt->threads,
-        .weights = opt->ckpt,
+        .weights = path,
     };
-    enum merak_status rc = read_record(opt->ckpt, &record, err);
+    enum merak_status rc = read_record(opt->ckpt, path, &record, err);
 
     if (rc == MERAK_OK && how.threads == 0)
         rc = merak_boot_threads(1, &how.threads, err);
     if (rc == MERAK_OK)
         rc = merak_decoder_create(&how, &lm->decoder, err);
-    return rc == MERAK_OK ? merak_decoder_load(lm->decoder, opt->ckpt, err)
-                          : rc;
+    return rc == MERAK_OK ? merak_decoder_load(lm->decoder, path, err) : rc;
 }
 
 void merak_lm_close(struct merak_lm *lm)

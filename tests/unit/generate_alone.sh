@@ -28,7 +28,7 @@ says()
     ok $? "$1" err out
 }
 
-echo 1..34
+echo 1..35
 
 cat >config.json <<'JSON'
 {"model_type": "llama", "vocab_size": 902, "hidden_size": 16,
@@ -41,6 +41,14 @@ seq 5000 >text
     --global-batch 1 --threads 1 --ckpt run 2>/dev/null
 "$merak" ckpt export run --format hf --out m >/dev/null
 ok $? "a model with 902 tokens is there"
+
+# --- a damaged checkpoint ---
+
+cp -r run two && cp -r two/step-00000001 two/step-00000002
+truncate -s -8 two/step-00000002/shard-*.h5
+"$merak" generate --ckpt two --tokenizer byte --tokens 1 --prompt a >out 2>err &&
+    [ "$(grep -c 'step-00000002 skipped' err)" -eq 1 ]
+ok $? "is said to be skipped once" err
 
 # --- a vocabulary larger than the tokenizer's ---
 
@@ -182,7 +190,7 @@ spm() { generate --tokenizer spm --tokens 1 --prompt a; sed 's/ in.*//' err; }
 whole=$(spm)
 echo '{"add_bos_token": false}' >spm/tokenizer_config.json
 [ "$whole" = "merak generate: prompt of 2 tokens" ] &&
-    [ "$(spm)" = "merak generate: prompt of 1 tokens" ]
+    [ "$(spm)" = "merak generate: prompt of 1 token" ]
 ok $? "add_bos_token of a SentencePiece model's folder is obeyed" err
 echo '{"add_eos_token": true}' >spm/tokenizer_config.json
 [ "$(spm)" = "merak generate: prompt of 3 tokens" ]
