@@ -43,7 +43,7 @@ only_files()
     run merak data pack --tokenizer byte --out d d.jsonl
     [ "$status" -eq 0 ]
     [[ ${lines[0]} == "d.bin: 6 u16 tokens of 2 documents"* ]]
-    [ "${lines[1]}" = "1 empty documents left out" ]
+    [ "${lines[1]}" = "1 empty document left out" ]
     gzip -c d.jsonl >d.jsonl.gz
     merak data pack --tokenizer byte --out g d.jsonl.gz
     cmp d.bin g.bin && cmp d.idx g.idx
@@ -53,7 +53,7 @@ only_files()
     run merak data pack --tokenizer byte --out e --json-key body - \
         <<<'{"body":"xyz"}'
     [ "$status" -eq 0 ]
-    [[ $output == "e.bin: 3 u16 tokens of 1 documents"* ]]
+    [[ $output == "e.bin: 3 u16 tokens of 1 document"* ]]
     cat a.txt b.txt | merak data pack --tokenizer byte --out f -
     [ "$(od -An -tx2 f.bin)" = "$(printf 'hello\ntwo' | od -An -v -tu1 -w1 |
         awk '{ printf " %04x", $1 } NR % 8 == 0 { print "" } END { print "" }')" ]
@@ -151,7 +151,7 @@ only_files()
     refused 67 "cannot read .: Is a directory"
     : >empty.txt
     run merak data pack --tokenizer byte --out c empty.txt
-    refused 67 "no text in the 1 files given"
+    refused 67 "no text in the 1 file given"
     run merak data pack --tokenizer byte --out no/such a.txt
     refused 69 "--out no/such.bin: folder no: No such file or directory"
     only_files a.txt b.txt d.jsonl empty.txt

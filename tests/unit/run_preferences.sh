@@ -78,7 +78,7 @@ ok $? "each answer is tokenized as a conversation is" log
     tail -n +3 p.jsonl
 } >mixed.jsonl
 pack skip mixed.jsonl --bad-lines skip --chat chatml && cmp skip.bin p.bin &&
-    grep -q '1 bad lines left out.*line 3: "rejected": 0 messages' log
+    grep -q '1 bad line left out.*line 3: "rejected": 0 messages' log
 ok $? "a line of which one answer is refused leaves nothing" log
 refuses 'p.jsonl line 1: pairs of answers, after answers: pack them separately' \
     "$merak" data pack --tokenizer byte --chat chatml --out x good.jsonl p.jsonl
