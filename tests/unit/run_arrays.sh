@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # run_arrays.sh - programs whose samples are arrays, examples/classify.c, bert.c,
-# cosmoflow.c and unet3d.c: what they learn, report, go on from and refuse
+# t5.c, cosmoflow.c and unet3d.c: what they learn, report, go on from and refuse
 #
 # Run from the build directory of tests/.
 
@@ -34,7 +34,7 @@ refuses()
     ok $? "refused: $text" out
 }
 
-echo 1..23
+echo 1..27
 
 "${run[@]}" --data images.json --steps 60 --metrics m.jsonl --ckpt whole \
     --ckpt-every 20 --keep 9 >out 2>&1
@@ -170,6 +170,25 @@ ok $? "held-out loss $last, of 5.5 at first" out b.jsonl
 "${bert[@]}" --data empty.json --steps 40 >out 2>&1
 [ $? -ne 0 ] && grep -q 'the key length of sample . of the micro-batch is 0' out
 ok $? "refused: a sample without words" out
+
+# what is hidden is to be told, from the words around it
+echo '{"source": "ids.npy", "lengths": "lengths.npy", "decoder": "ids.npy",
+    "labels": "masked.npy"}' >texts.json
+t5=${merak%/cmd/merak}/examples/t5
+"$t5" tiny 32 --data texts.json --seq 32 --threads 1 --global-batch 16 \
+    --micro-batch 8 --lr 3e-3 --steps 60 --warmup 10 --metrics t.jsonl \
+    --eval-samples 16 --valid-fraction 0.05 >out 2>&1
+ok $? "an encoder and a decoder learn" out
+last=$(tail -n 1 t.jsonl | sed -E 's/.*"valid_loss": ([^,}]*).*/\1/')
+awk -v x="$last" 'BEGIN { exit !(x < 4.5) }'
+ok $? "held-out loss $last, of more than 5.5 at first" out t.jsonl
+"$t5" huge 32 >out 2>&1
+[ $? -eq 64 ] && grep -q '^t5: expected a size first, tiny, small, ' out
+ok $? "refused: a size that t5 does not have" out
+"$t5" small 512 plan --nodes 1 --ranks-per-node 4 --device a100 --pp 4 --seq 114 \
+    --global-batch 32 --json t5.plan >out 2>&1 &&
+    grep -q '^t5, 60.51 M parameters, on 1 x 4 a100' out
+ok $? "an encoder and a decoder are planned on four stages" out
 
 "$cosmoflow" 32 plan --nodes 1 --ranks-per-node 4 --device a100 --cp 2 \
     --global-batch 8 --html p.html >out 2>&1 &&

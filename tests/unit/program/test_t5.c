@@ -131,6 +131,45 @@ static void tensor_and_data_parallel_agree_to_rounding(void **state)
         parity_variants(&with_dropout, &one, &rows[i], false);
 }
 
+/* Bytes of activations that a rank sends of a micro-batch. */
+static size_t sent(const struct merak_program *prog)
+{
+    size_t bytes = 0;
+
+    for (int i = 0; i < prog->n_instrs; i++) {
+        const struct merak_instr *in = &prog->instr[i];
+
+        if (in->kind == MERAK_INSTR_SEND && in->phase == MERAK_PHASE_F &&
+            in->microbatch == 0)
+            bytes += in->bytes;
+    }
+    return bytes;
+}
+
+/* With the encoder on e of p stages, w C B (e S + (p - 1 - e) (S + T)) bytes
+ * cross: what the encoder made is sent on as long as a decoder's layer reads
+ * it, once for all of a stage. */
+static void stages_send_what_the_closed_form_says(void **state)
+{
+    struct merak_plan plan = planned_plan(1, 4, 1, 4, "1f1b", 0);
+    struct merak_planned *p = planned_build(&model, &plan, NULL);
+    const size_t row = 4 * 2 * 16, S = 6, T = 4;
+    size_t encoder = 0;
+
+    (void)state;
+    for (int r = 0; r < 3; r++) {
+        size_t bytes = sent(p->program[r]);
+
+        if (bytes == row * S && encoder == (size_t)r)
+            encoder++;
+        else
+            assert_int_equal(bytes, row * (S + T));
+    }
+    assert_in_range(encoder, 1, 2);
+    assert_int_equal(sent(p->program[3]), 0);
+    merak_planned_destroy(p);
+}
+
 /* Of the sizes that are published, with one table for three uses. */
 static void small_has_as_many_parameters_as_published(void **state)
 {
@@ -161,6 +200,7 @@ int main(void)
         cmocka_unit_test(pipelines_change_no_bit),
         cmocka_unit_test(recomputation_changes_no_bit),
         cmocka_unit_test(tensor_and_data_parallel_agree_to_rounding),
+        cmocka_unit_test(stages_send_what_the_closed_form_says),
         cmocka_unit_test(small_has_as_many_parameters_as_published),
     };
 
