@@ -82,6 +82,23 @@ static enum merak_status check_tensors(const struct merak_hf_weights *w,
     return rc;
 }
 
+/* Before names: tensors in fp8 have scales beside them. */
+static enum merak_status check_types(const struct merak_hf_weights *w,
+                                     struct merak_error *err)
+{
+    for (int i = 0; i < w->st->n; i++) {
+        const struct merak_safetensor *t = &w->st->tensor[i];
+
+        if (t->type == MERAK_SAFETENSORS_OTHER &&
+            merak_hf_layout_find(&w->layout, base_name(w, t)) >= 0)
+            return merak_fail(err, MERAK_ERR_FORMAT,
+                              "%.80s: tensor %.80s is of %s, expected F32, "
+                              "BF16 or F16: convert the folder",
+                              w->st->file[t->file].path, t->name, t->dtype);
+    }
+    return MERAK_OK;
+}
+
 /* Find each tensor, stored with the family's prefix or without it. */
 static enum merak_status place_tensors(struct merak_hf_weights *w,
                                        struct merak_error *err)
@@ -102,11 +119,6 @@ static enum merak_status place_tensors(struct merak_hf_weights *w,
             return merak_fail(err, MERAK_ERR_MISMATCH,
                               "tensors %.80s and %.80s are the same weight",
                               w->place[at]->name, t->name);
-        if (t->type == MERAK_SAFETENSORS_OTHER)
-            return merak_fail(err, MERAK_ERR_FORMAT,
-                              "%.80s: tensor %.80s is of %s, expected F32, "
-                              "BF16 or F16",
-                              w->st->file[t->file].path, t->name, t->dtype);
         w->place[at] = t;
     }
     return MERAK_OK;
@@ -144,6 +156,8 @@ static enum merak_status open_folder(struct merak_hf_weights *w,
         rc = merak_safetensors_open(dir, &w->st, err);
     if (rc == MERAK_OK)
         rc = lay_out(w, dir, n_params, err);
+    if (rc == MERAK_OK)
+        rc = check_types(w, err);
     if (rc == MERAK_OK)
         rc = check_tensors(w, dir, err);
     if (rc == MERAK_OK)

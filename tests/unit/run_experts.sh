@@ -48,7 +48,7 @@ seq 4000 >text
 "$merak" data pack --tokenizer byte --out d text >/dev/null || exit 1
 config mixtral >mixtral.json
 config glm4_moe >glm4.json
-echo 1..51
+echo 1..52
 
 train plain --model mixtral.json --steps 4
 ok $? "a mixture trains" log
@@ -211,6 +211,9 @@ says "has no tensor model.layers.0.mlp.experts.1.up_proj.weight, the nearest" \
     ckpt import folder --out x
 folder "s/$one/layers.0.mlp.experts.0.up_proj/"
 says "duplicate object key" ckpt import folder --out x
+folder "s/\($one.weight\":{\"dtype\":\"\)BF16\(\",\"shape\":\)\[10/\1BOOL\2[20/"
+says "up_proj.weight is of BOOL, expected F32, BF16 or F16: convert the folder" \
+    ckpt import folder --out x
 folder "s/\($one.weight\":{\"dtype\":\"BF16\",\"shape\":\)\[10,16\]/\1[16,10]/"
 says "experts.1.up_proj.weight is [16, 10], expected [10, 16]" \
     ckpt import folder --out x
