@@ -340,6 +340,7 @@ static const struct {
     {MERAK_BINDS_SAMPLES, has_no_samples},
     {MERAK_BINDS_BATCH, has_no_batch},
     {MERAK_BINDS_PARTS, has_no_parts},
+    {MERAK_BINDS_ISLANDS, merak_search_has_no_islands},
     {MERAK_BINDS_HOMES, has_no_homes},
     {MERAK_BINDS_SCHEDULE, has_no_schedule},
 };
@@ -477,6 +478,9 @@ static void say_reason(const struct merak_search *s,
         *err = r->why;
         err->status = MERAK_ERR_CONFIG;
         merak_error_drop_fix(err); /* the fixes were tried */
+        break;
+    case MERAK_BINDS_ISLANDS:
+        *err = r->why;
         break;
     case MERAK_BINDS_HALVES:
         merak_fail(err, MERAK_ERR_CONFIG,

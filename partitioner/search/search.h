@@ -32,6 +32,7 @@ enum merak_constraint {
     MERAK_BINDS_SAMPLES,  /* tensor ranks cannot split the micro-batch */
     MERAK_BINDS_BATCH,    /* dp x micro-batch against the global batch */
     MERAK_BINDS_PARTS,    /* stages x chunks against the model's cut points */
+    MERAK_BINDS_ISLANDS,  /* stages or replicas against islands */
     MERAK_BINDS_HOMES,    /* how replicas are summed over, and share out */
     MERAK_BINDS_SCHEDULE, /* the schedule and its numbers */
     MERAK_BINDS_ALL,      /* no single one */
@@ -49,7 +50,7 @@ struct merak_refusal {
                                bytes, ranks, sequences, parts; 0: no number */
     struct merak_plan plan; /* the closest one, as far as known; for MEMORY the
                                smallest.  Without lists. */
-    struct merak_error why; /* for TENSOR, LISTS, SCHEDULE: the cause */
+    struct merak_error why; /* for TENSOR, LISTS, ISLANDS, SCHEDULE: it */
     char fix[MERAK_MAX_FIXES][MERAK_FIX_TEXT]; /* what to give: "--tp 4" */
     int n_fixes;
 };

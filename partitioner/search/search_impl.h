@@ -496,6 +496,11 @@ void merak_search_say_fixes(const struct merak_search *s,
                             const struct merak_refusal *refusal,
                             struct merak_error *err);
 
+/* refuse_islands.c: do the given degrees leave no stages, or replicas, that are
+ * whole in islands or fill several?  Then r says which. */
+bool merak_search_has_no_islands(const struct merak_search *s,
+                                 struct merak_refusal *r);
+
 /* --- nearest_plan.c ----------------------------------------------------- */
 
 /* GiB as --memory-gib takes them: four digits, rounded up. */

@@ -46,7 +46,7 @@ refuses()
     fi
 }
 
-echo 1..181
+echo 1..182
 
 # A device that is none is said before what else such a plan needs, and fields
 # of a model that nobody reads are named.
@@ -218,6 +218,11 @@ mapfile -t lines <"$tmp/lines"
 has "a page has what is printed of them" "$tmp/islands.html" "${lines[@]}"
 refuses "--nodes: the islands of $tmp/links.json have 3 together" --device cpu \
     --nodes 4 --links "$tmp/links.json" --seq 16 --global-batch 12
+sed 's/: 1}/: 3}/; s/"n2"/"n[4-6]"/; s/"c", "nodes": 1/"c", "nodes": 3/
+    ' "$tmp/links.json" >"$tmp/three.json"
+refuses "with pp 2 a stage has 9 ranks, each of the islands a, b (n[4-6]), c 6" \
+    --device cpu --links "$tmp/three.json" --ranks-per-node 2 --tp 1 \
+    --what-if pp=2,order=tp-dp-pp --seq 16 --global-batch 18
 refuses "--links beside --stages" --device cpu --stages 1x1-2x1 \
     --links "$tmp/links.json" --seq 16 --global-batch 12
 sed 's/"n2"/2/' "$tmp/links.json" >"$tmp/unequal.json"
