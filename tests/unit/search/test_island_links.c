@@ -60,6 +60,52 @@ static void a_pair_is_given_once_for_both_ways(void **state)
     merak_islands_destroy(islands);
 }
 
+/* What was measured is read as it was, names or numbers of nodes. */
+static void files_are_read_as_they_were_written(void **state)
+{
+    struct merak_islands *islands = NULL, *again = NULL;
+    const char path[] = "island_links.json";
+    struct merak_error err;
+
+    (void)state;
+    assert_int_equal(load(AB "\"nodes\": \"n[1-2]\"}], \"between\": [" WAY "]}",
+                          &islands, &err),
+                     MERAK_OK);
+    assert_int_equal(merak_islands_save(islands, path, &err), MERAK_OK);
+    assert_int_equal(merak_islands_load(path, &again, &err), MERAK_OK);
+    assert_int_equal(again->n, 2);
+    assert_string_equal(again->island[0].name, "a");
+    assert_int_equal(again->island[0].nodes, 2);
+    assert_null(again->island[0].hosts);
+    assert_string_equal(again->island[1].hosts, "n[1-2]");
+    assert_true(again->way[1][0].bytes_per_s == 1e8);
+    assert_true(again->way[0][1].latency_s == 0.5);
+    merak_islands_destroy(again);
+    merak_islands_destroy(islands);
+    unlink(path);
+}
+
+/* .. and before it was measured, without ways. */
+static void islands_are_read_without_ways(void **state)
+{
+    static const char text[] = AB "\"nodes\": \"n[1-2]\"}]}";
+    char path[] = "island_links.XXXXXX";
+    struct merak_islands *islands = NULL;
+    int fd = mkstemp(path);
+    struct merak_error err;
+
+    (void)state;
+    assert_true(fd >= 0 && write(fd, text, sizeof(text) - 1) > 0);
+    close(fd);
+    assert_int_equal(merak_islands_load(path, &islands, &err),
+                     MERAK_ERR_FORMAT);
+    assert_int_equal(merak_islands_load_bare(path, &islands, &err), MERAK_OK);
+    unlink(path);
+    assert_int_equal(merak_islands_nodes(islands), 4);
+    assert_true(islands->way[1][0].bytes_per_s == 0);
+    merak_islands_destroy(islands);
+}
+
 static void bad_files_are_refused(void **state)
 {
     static const struct {
@@ -366,6 +412,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_pair_is_given_once_for_both_ways),
+        cmocka_unit_test(files_are_read_as_they_were_written),
+        cmocka_unit_test(islands_are_read_without_ways),
         cmocka_unit_test(bad_files_are_refused),
         cmocka_unit_test(four_islands_have_the_golden_order),
         cmocka_unit_test(a_line_of_islands_is_found),
