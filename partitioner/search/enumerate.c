@@ -191,6 +191,8 @@ static void rate_degrees(struct merak_search *s,
 
         if (!merak_search_start(s, table, pp, &cand))
             continue;
+        if (merak_search_rate_far_too_big(s, &cand))
+            continue;
         if (s->relax_time_bound ||
             !merak_search_is_slow(s, merak_search_lower_bound(&cand)))
             merak_search_rate_chunks(s, &cand);

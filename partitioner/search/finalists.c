@@ -196,9 +196,9 @@ static void climb_all(struct merak_search *s)
 static bool has_degrees(const struct merak_candidate *a,
                         const struct merak_candidate *b)
 {
-    return a->plan.tp == b->plan.tp && a->plan.ep == b->plan.ep &&
-           a->plan.cp == b->plan.cp && a->plan.pp == b->plan.pp &&
-           a->table->width == b->table->width;
+    return merak_plan_tensor_ranks(&a->plan) ==
+               merak_plan_tensor_ranks(&b->plan) &&
+           a->plan.pp == b->plan.pp && a->table->width == b->table->width;
 }
 
 /* Where parts have few segments the first cut may be far from the best: the

@@ -293,6 +293,11 @@ void merak_search_bound(struct merak_search *s,
  * schedule. */
 void merak_search_rate_chunks(struct merak_search *s,
                               struct merak_candidate *cand);
+/* If even the least that a plan of given degrees keeps is far more than there is
+ * memory, under 1F1B, rate that one alone, for what a refusal says, and for
+ * moves.c. */
+bool merak_search_rate_far_too_big(struct merak_search *s,
+                                   const struct merak_candidate *cand);
 /* The same in slices of sequences, with more of them while that helps. */
 void merak_search_rate_slices(struct merak_search *s,
                               const struct merak_candidate *whole);

@@ -6,6 +6,7 @@
 
 #include "partitioner/search/cut.h"
 #include "partitioner/search/fixed.h"
+#include "partitioner/search/need.h"
 #include "partitioner/search/replicas.h"
 #include "partitioner/search/search_impl.h"
 
@@ -19,8 +20,10 @@
 #include <string.h>
 
 #define MAX_SCHEDULES 32
-#define FEW 10      /* micro-batches a stage from which a pipeline is full */
-#define MIN_SLICE 8 /* tokens */
+#define FAR_TOO_BIG 2 /* times the memory, for what is kept at the least */
+#define HARDLY 0.98   /* of what half as many slices take is no gain */
+#define FEW 10        /* micro-batches a stage from which a pipeline is full */
+#define MIN_SLICE 8   /* tokens */
 /* Percent of the time that grow with the square of a sequence's length, from
  * which on its slices have unlike lengths. */
 #define MIN_UNLIKE 10
@@ -212,6 +215,60 @@ double merak_search_shortest(const struct merak_search *s, int first)
     for (int i = first; i < s->n_cands; i++)
         best = s->cand[i].rated_s < best ? s->cand[i].rated_s : best;
     return best;
+}
+
+/* Does it need far more memory than there is, with any level of ZeRO that is
+ * rated?  *cand becomes the plan that needs least. */
+static bool is_far_too_big(struct merak_search *s, struct merak_candidate *cand)
+{
+    struct merak_candidate least = *cand;
+    double least_bytes = DBL_MAX;
+
+    for (int l = 0; l < MERAK_SEARCH_LEVELS; l++) {
+        struct merak_candidate c = *cand;
+        double bytes;
+
+        if (!merak_search_set_level(s, l, &c.plan))
+            continue;
+        bytes = merak_stages_least(&s->cost, &c);
+        if (bytes <= FAR_TOO_BIG * s->limit)
+            return false;
+        if (bytes < least_bytes)
+            least = c;
+        least_bytes = fmin(least_bytes, bytes);
+    }
+    *cand = least;
+    return least_bytes < DBL_MAX;
+}
+
+bool merak_search_rate_far_too_big(struct merak_search *s,
+                                   const struct merak_candidate *cand)
+{
+    const struct merak_choices *pin = &s->in->pin;
+    struct merak_candidate c = *cand;
+    struct merak_follow follow;
+    const int *initial = NULL;
+    bool far = false;
+
+    if (pin->schedule != NULL || pin->chunks > 1 || pin->list.cut != NULL ||
+        pin->list.drop != NULL || pin->given[MERAK_CHOICE_DP_IN] ||
+        pin->given[MERAK_CHOICE_ZERO_HOME] ||
+        merak_schedule_find("1f1b", &c.schedule, NULL) != MERAK_OK)
+        return false;
+    snprintf(c.plan.schedule, sizeof(c.plan.schedule), "1f1b");
+    if (!merak_follow_init(&follow, c.schedule, &c.plan)) {
+        s->rc = merak_fail_nomem(s->err, sizeof(*follow.lists));
+        return true;
+    }
+    c.follow = &follow;
+    c.plan.dp_in = 1;
+    far = is_far_too_big(s, &c);
+    if (far) {
+        merak_search_balance(s, &c);
+        merak_search_rate_variant(s, &c, &initial);
+    }
+    merak_follow_fini(&follow);
+    return far;
 }
 
 /* Try more chunks while that helps. */
@@ -440,27 +497,39 @@ static void rate_sliced(struct merak_search *s,
     cand->follow = NULL;
 }
 
+/* Of those that do not fit, from one on: what the smallest takes. */
+static double least_bytes(const struct merak_search *s, int first)
+{
+    double least = DBL_MAX;
+
+    for (int i = first; i < s->n_bigs; i++)
+        least = fmin(least, s->big[i].bytes);
+    return least;
+}
+
 /* Try more slices while that helps, or the requested number. */
 void merak_search_rate_slices(struct merak_search *s,
                               const struct merak_candidate *whole)
 {
     const char *want = s->in->pin.schedule;
     int asked = want != NULL ? merak_schedule_slices(want) : 0;
-    double before = DBL_MAX;
+    double before = DBL_MAX, least = DBL_MAX;
 
     for (int n = asked > 1 ? asked : 2;
          n <= MERAK_MAX_SLICES && may_slice(s, whole, n) &&
          merak_search_goes_on(s);
          n *= 2) {
         struct merak_candidate cand = *whole;
-        int first = s->n_cands;
+        int first = s->n_cands, first_big = s->n_bigs;
 
         cand.table = sliced_table(s, whole->table, n);
         if (cand.table == NULL)
             break;
         rate_sliced(s, whole, &cand, n);
-        if (merak_search_shortest(s, first) > before)
+        if (merak_search_shortest(s, first) > before ||
+            (s->n_cands == first && least_bytes(s, first_big) > HARDLY * least))
             break;
         before = merak_search_shortest(s, first);
+        least = least_bytes(s, first_big);
     }
 }

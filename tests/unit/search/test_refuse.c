@@ -152,7 +152,7 @@ static void plain_plans_tell_what_is_needed(void **state)
     (void)state;
     assert_int_equal(merak_device_find("a100", &device, NULL), MERAK_OK);
     in = input(&config, &device, 4, MERAK_BF16);
-    in.memory_bytes = 1 << 30;
+    in.memory_bytes = (size_t)3 << 30;
     assert_int_equal(merak_search_init(&all, &in, NULL), MERAK_OK);
     assert_int_equal(merak_search_init(&plain, &in, NULL), MERAK_OK);
     assert_true(merak_search_is_hopeless(&plain));
