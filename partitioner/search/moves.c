@@ -19,7 +19,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define LEAST_TRIED 2   /* that are simulated, and more while .. */
+#define LEAST_TRIED 4   /* that are simulated, or .. */
+#define LEAST_FITTING 2 /* of those that fit, and more while .. */
 #define MOST_TRIED 12   /* that takes less than the effort for a request */
 #define GAIN 1.005      /* for which more is shared out than for the like */
 #define CLIMB_NEAR 1.05 /* times the chosen step: other cuts may be faster */
@@ -238,7 +239,7 @@ void merak_search_try_moves(struct merak_search *s)
     bool shard = merak_search_may_shard_more(s, &in.sharded);
     struct merak_candidate *list = NULL;
     double most = s->effort.done + MERAK_EFFORT;
-    int n = 0;
+    int n = 0, fitting = 0;
 
     if (away)
         rate_move(s, &in, &(struct move){.away = true, .most = 2}, &list, &n);
@@ -249,7 +250,8 @@ void merak_search_try_moves(struct merak_search *s)
         struct merak_candidate *c = &list[i];
         double rated_s = c->rated_s;
 
-        if (i >= LEAST_TRIED && s->effort.done > most)
+        if ((i >= LEAST_TRIED || fitting >= LEAST_FITTING) &&
+            s->effort.done > most)
             break;
         merak_candidate_try_polished(s, c);
         if (c->step_s < CLIMB_NEAR * merak_search_time(&s->cand[0]) &&
@@ -257,6 +259,7 @@ void merak_search_try_moves(struct merak_search *s)
             merak_candidate_climb(s, c, MERAK_EFFORT);
         merak_candidates_correct(&list[i + 1], n - i - 1, c, rated_s, 1);
         merak_search_keep(s, &s->cand, &s->n_cands, c);
+        fitting += c->settled;
     }
     if (n > 0)
         s->bound_s = fmin(s->bound_s, merak_search_least_step(s));

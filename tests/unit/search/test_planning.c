@@ -107,7 +107,7 @@ static void plans_take_no_more_work(void **state)
          4096,
          512,
          {.tp = 8, .micro_batch = 1, .chunks = 1},
-         {6402, 76657348, 320207, 984864, 4, 470727}},
+         {1813, 76297604, 320207, 984864, 4, 470727}},
     };
 
     (void)state;
