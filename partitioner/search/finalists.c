@@ -224,6 +224,7 @@ static void polish_coarse(struct merak_search *s)
         if (k < n || c->plan.pp == 1 || c->polished ||
             c->table->n >= FEW_SEGMENTS * merak_plan_parts(&c->plan))
             continue;
+        merak_search_limit_trial(s);
         merak_search_polish(s, c);
         done[n++] = c;
     }
