@@ -20,6 +20,7 @@ partitioner/search/variants.c   finds the table of these degrees
 partitioner/search/unlike_types.c  finds the table of these degrees
 partitioner/search/limit.c      names the degrees of a plan
 partitioner/search/refuse.c     names the degrees of a plan
+partitioner/search/refuse_islands.c  tries and names degrees
 io/plan_text.c                  names the degrees of a plan
 runtime/plan/table.c            names the degrees of a plan
 runtime/plan/emit_megatron.c    other trainers have one tp and dp

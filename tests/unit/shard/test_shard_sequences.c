@@ -299,7 +299,8 @@ static double most_attention(const struct merak_graph *graph, int cp,
         if (node->op->heads == NULL)
             continue;
         merak_node_infer(node, &inf);
-        inf.shape[0].dim[1] /= (size_t)cp; /* queries */
+        inf.shape[0].dim[1] /= (size_t)cp; /* queries, and what they get */
+        inf.shape[inf.n_in].dim[1] /= (size_t)cp;
         inf.pieces = pieces;
         node->op->cost(&inf, &cost);
         return cost.flops / merak_node_cost(node).flops;
