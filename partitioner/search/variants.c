@@ -250,6 +250,9 @@ bool merak_search_rate_far_too_big(struct merak_search *s,
     const int *initial = NULL;
     bool far = false;
 
+    c.plan.order_tp_pp_dp = !merak_search_has_order(s, &c.plan, false);
+    if (c.plan.order_tp_pp_dp && !merak_search_has_order(s, &c.plan, true))
+        return false;
     if (pin->schedule != NULL || pin->chunks > 1 || pin->list.cut != NULL ||
         pin->list.drop != NULL || pin->given[MERAK_CHOICE_DP_IN] ||
         pin->given[MERAK_CHOICE_ZERO_HOME] ||
