@@ -5,19 +5,16 @@
 #include "io/samples/array.h"
 
 #include "base/error.h"
-#include "base/half.h"
 #include "base/size.h"
 #include "io/file.h"
 #include "io/tokens/inflow.h"
 
-#include <endian.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #define HEAD_BYTES ((size_t)64 << 10) /* more than a header takes */
-#define CHUNK_BYTES 16384             /* converted at a time, on the stack */
 
 static const struct {
     const char *name;
@@ -107,7 +104,8 @@ static enum merak_status check_size(struct merak_array *array, uint64_t bytes,
     if (need == 0)
         return merak_fail(err, MERAK_ERR_FORMAT,
                           "%s: an array without elements", array->path);
-    if (array->h5 == NULL && array->begin + need != bytes)
+    if (array->h5 == NULL && (array->begin + need > bytes ||
+                              (!array->within && array->begin + need < bytes)))
         return merak_fail(err, MERAK_ERR_CORRUPT,
                           "%s has %llu bytes, expected %llu by its header: it "
                           "is cut off, or is not what its first bytes say",
@@ -179,6 +177,7 @@ void merak_array_close(struct merak_array *array)
 {
     int saved = errno;
 
+    merak_array_list_close(array->list);
     merak_h5_array_close(array->h5);
     if (array->fd >= 0)
         close(array->fd);
@@ -186,87 +185,4 @@ void merak_array_close(struct merak_array *array)
     free(array->path);
     *array = (struct merak_array){.fd = -1};
     errno = saved;
-}
-
-/* --- reading --------------------------------------------------------------
- */
-
-static double of_16(enum merak_element type, uint16_t bits)
-{
-    return type == MERAK_ELEMENT_F16   ? (double)merak_f16_to_f32(bits)
-           : type == MERAK_ELEMENT_I16 ? (double)(int16_t)bits
-                                       : (double)bits;
-}
-
-static double of_32(enum merak_element type, uint32_t bits)
-{
-    float f;
-
-    memcpy(&f, &bits, sizeof(f));
-    return type == MERAK_ELEMENT_F32   ? (double)f
-           : type == MERAK_ELEMENT_I32 ? (double)(int32_t)bits
-                                       : (double)bits;
-}
-
-static double of_64(enum merak_element type, uint64_t bits)
-{
-    double f;
-
-    memcpy(&f, &bits, sizeof(f));
-    return type == MERAK_ELEMENT_F64   ? f
-           : type == MERAK_ELEMENT_I64 ? (double)(int64_t)bits
-                                       : (double)bits;
-}
-
-static double load_element(const struct merak_array *a, const unsigned char *p)
-{
-    uint16_t v16;
-    uint32_t v32;
-    uint64_t v64;
-
-    switch (merak_element_bytes(a->type)) {
-    case 1:
-        return a->type == MERAK_ELEMENT_I8 ? (int8_t)p[0] : p[0];
-    case 2:
-        memcpy(&v16, p, sizeof(v16));
-        return of_16(a->type, a->big_endian ? be16toh(v16) : le16toh(v16));
-    case 4:
-        memcpy(&v32, p, sizeof(v32));
-        return of_32(a->type, a->big_endian ? be32toh(v32) : le32toh(v32));
-    default:
-        memcpy(&v64, p, sizeof(v64));
-        return of_64(a->type, a->big_endian ? be64toh(v64) : le64toh(v64));
-    }
-}
-
-enum merak_status merak_array_read(const struct merak_array *array,
-                                   size_t first, size_t n, double *out,
-                                   struct merak_error *err)
-{
-    size_t item = merak_element_bytes(array->type), count = n * array->row;
-    uint64_t at = array->begin + (uint64_t)first * array->row * item;
-    unsigned char chunk[CHUNK_BYTES];
-
-    if (array->h5 != NULL)
-        return merak_h5_array_read(array, first, n, out, err);
-    for (size_t done = 0; done < count;) {
-        size_t part = count - done < sizeof(chunk) / item
-                          ? count - done
-                          : sizeof(chunk) / item;
-        const unsigned char *from = chunk;
-        enum merak_status rc = MERAK_OK;
-
-        if (array->memory != NULL)
-            from = array->memory + at;
-        else
-            rc = merak_file_read(array->fd, array->path, chunk, part * item, at,
-                                 err);
-        if (rc != MERAK_OK)
-            return rc;
-        for (size_t i = 0; i < part; i++)
-            out[done + i] = load_element(array, from + i * item);
-        done += part;
-        at += part * item;
-    }
-    return MERAK_OK;
 }

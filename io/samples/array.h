@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* io/samples/array.h - arrays of numbers in files: idx, npy, HDF5
  *
+ * Rows come first: an array has as many of them as its first dim says.
  * The first bytes say what a file is.  An idx or npy file may be compressed
  * (gzip, Zstandard): it is then unpacked into memory when it is opened.
  */
@@ -43,7 +44,10 @@ struct merak_array {
     unsigned char *memory;     /* NULL: in the file */
     size_t bytes;              /* of memory */
     uint64_t begin;            /* where the first element is */
-    struct merak_h5_array *h5; /* NULL: it is none of HDF5 */
+    bool within;               /* other data may follow the last one */
+    struct merak_h5_array *h5; /* NULL: its elements lie in a row, after begin
+                                  or in memory, */
+    struct merak_array_list *list; /* or each row is a file's */
 };
 
 /*
@@ -57,12 +61,55 @@ struct merak_array {
 enum merak_status merak_array_open(const char *path, const char *set,
                                    struct merak_array *array,
                                    struct merak_error *err) MERAK_CHECKED;
+/*
+ * Open files with names that match a pattern of the shell (path*?[a-z]) as one
+ * array, of which each is a row, in the order of their names.  The first is
+ * looked at, the others when they are read: MERAK_ERR_MISMATCH then, if one has
+ * other dims or another type.
+ */
+enum merak_status merak_array_open_list(const char *pattern, const char *set,
+                                        struct merak_array *array,
+                                        struct merak_error *err) MERAK_CHECKED;
 void merak_array_close(struct merak_array *array);
+/* The file that a row is in. */
+const char *merak_array_row_path(const struct merak_array *array, size_t row);
 /* Rows [first, first + n) as numbers: out[n * row].  Integers beyond 2^53 are
  * rounded.  One thread at a time. */
 enum merak_status merak_array_read(const struct merak_array *array,
                                    size_t first, size_t n, double *out,
                                    struct merak_error *err) MERAK_CHECKED;
+
+/* What receives the next n numbers of a box, in row-major order. */
+typedef enum merak_status (*merak_numbers_fn)(void *arg, const double *x,
+                                              size_t n,
+                                              struct merak_error *err);
+/*
+ * Elements [lo, lo + len) of each dim, rows included; none is 0.
+ *
+ * Of a file whose elements lie in a row (npy, idx, data sets of HDF5 that are
+ * neither chunked nor filtered) exactly the box's bytes are read, each once; of
+ * a chunked data set all chunks that have some of them.  What `take` returns
+ * ends the reading unless it is MERAK_OK.  One thread at a time.
+ */
+enum merak_status merak_array_read_box(const struct merak_array *array,
+                                       const size_t *lo, const size_t *len,
+                                       merak_numbers_fn take, void *arg,
+                                       struct merak_error *err) MERAK_CHECKED;
+
+/* Warn, once a file, if chunks are read for a box that are twice as large; it is
+ * what was read last. */
+void merak_array_warn_of_chunks(const struct merak_array *array,
+                                const size_t *lo, const size_t *len);
+
+/* array_list.c */
+enum merak_status merak_array_list_read(const struct merak_array *array,
+                                        const size_t *lo, const size_t *len,
+                                        merak_numbers_fn take, void *arg,
+                                        struct merak_error *err) MERAK_CHECKED;
+/* The open file of a row, or NULL. */
+const struct merak_array *
+merak_array_list_opened(const struct merak_array_list *list, size_t row);
+void merak_array_list_close(struct merak_array_list *list);
 
 /* --- formats ------------------------------------------------------------- */
 
@@ -78,9 +125,15 @@ enum merak_status merak_array_npy(struct merak_array *array,
 enum merak_status merak_h5_array_open(struct merak_array *array,
                                       const char *set,
                                       struct merak_error *err) MERAK_CHECKED;
+/* A box as bytes, in elements of *type_p and this machine's byte order; *raw_p
+ * is the caller's to free. */
 enum merak_status merak_h5_array_read(const struct merak_array *array,
-                                      size_t first, size_t n, double *out,
+                                      const size_t *lo, const size_t *len,
+                                      enum merak_element *type_p,
+                                      unsigned char **raw_p,
                                       struct merak_error *err) MERAK_CHECKED;
+void merak_h5_array_warn(const struct merak_array *array, const size_t *lo,
+                         const size_t *len);
 void merak_h5_array_close(struct merak_h5_array *h5);
 
 #endif

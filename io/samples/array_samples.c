@@ -16,6 +16,8 @@
 #include <xxhash.h>
 
 #define PROBES 64 /* samples of a file that its checksum is of */
+/* Numbers of each of them; of a larger sample those in its middle. */
+#define PROBED_NUMBERS ((size_t)1 << 20)
 
 struct array_samples {
     struct merak_samples base;
@@ -23,7 +25,6 @@ struct array_samples {
     uint64_t order_key;
     int n_sources;
     struct samples_source *source;
-    double *row; /* numbers of a sample of any of them */
     char id[65], content[MERAK_DATA_CONTENT];
 };
 
@@ -59,26 +60,45 @@ static enum merak_status fail_label(const struct samples_source *s,
         err, MERAK_ERR_MISMATCH,
         "%s: label %g of sample %zu, expected 0 to %zu, or %d for "
         "none",
-        s->array.path, label, sample, s->classes - 1, MERAK_NO_TARGET);
+        merak_array_row_path(&s->array, sample), label, sample, s->classes - 1,
+        MERAK_NO_TARGET);
 }
 
-/* Count the labels of a sample that are some. */
-static enum merak_status count_sample(struct samples_source *s, size_t sample,
-                                      const double *row, uint32_t *counted,
-                                      struct merak_error *err)
+/* All numbers of a sample. */
+static enum merak_status read_sample(const struct samples_source *s,
+                                     size_t sample, merak_numbers_fn take,
+                                     void *arg, struct merak_error *err)
 {
-    *counted = 0;
-    for (size_t i = 0; i < s->array.row; i++) {
-        if (row[i] == MERAK_NO_TARGET)
+    size_t lo[MERAK_MAX_DIMS] = {sample}, len[MERAK_MAX_DIMS] = {1};
+
+    for (int d = 1; d < s->array.shape.ndim; d++)
+        len[d] = s->array.shape.dim[d];
+    return merak_array_read_box(&s->array, lo, len, take, arg, err);
+}
+
+/* The labels of a sample that are some. */
+struct label_count {
+    const struct samples_source *of;
+    size_t sample;
+    uint32_t counted;
+};
+
+static enum merak_status count_numbers(void *arg, const double *x, size_t n,
+                                       struct merak_error *err)
+{
+    struct label_count *count = arg;
+
+    for (size_t i = 0; i < n; i++) {
+        if (x[i] == MERAK_NO_TARGET)
             continue;
-        if (!(row[i] >= 0 && row[i] < (double)s->classes))
-            return fail_label(s, sample, row[i], err);
-        ++*counted;
+        if (!(x[i] >= 0 && x[i] < (double)count->of->classes))
+            return fail_label(count->of, count->sample, x[i], err);
+        ++count->counted;
     }
     return MERAK_OK;
 }
 
-static enum merak_status count_labels(struct samples_source *s, double *row,
+static enum merak_status count_labels(struct samples_source *s,
                                       struct merak_error *err)
 {
     size_t n = s->array.shape.dim[0];
@@ -89,9 +109,10 @@ static enum merak_status count_labels(struct samples_source *s, double *row,
     if (s->counted == NULL)
         return merak_fail_nomem(err, n * sizeof(*s->counted));
     for (size_t i = 0; i < n && rc == MERAK_OK; i++) {
-        rc = merak_array_read(&s->array, i, 1, row, err);
-        if (rc == MERAK_OK)
-            rc = count_sample(s, i, row, &s->counted[i], err);
+        struct label_count count = {s, i, 0};
+
+        rc = read_sample(s, i, count_numbers, &count, err);
+        s->counted[i] = count.counted;
         all = all && s->counted[i] == s->array.row;
     }
     if (all) {
@@ -122,56 +143,98 @@ static uint64_t counted(const struct merak_samples *samples, int wish,
 /* --- fingerprint ------------------------------------------------------------
  */
 
-static void hash_text(XXH3_state_t *h, const char *text)
+/* Checksums: two of all, one of all but the files' names. */
+struct sums {
+    XXH3_state_t *of[3];
+};
+
+static void hash(struct sums *sums, int n, const void *data, size_t bytes)
 {
-    XXH3_128bits_update(h, text, strlen(text) + 1);
+    for (int k = 0; k < n; k++)
+        XXH3_128bits_update(sums->of[k], data, bytes);
+}
+
+static void hash_text(struct sums *sums, int n, const char *text)
+{
+    hash(sums, n, text, strlen(text) + 1);
+}
+
+static enum merak_status hash_numbers(void *arg, const double *x, size_t n,
+                                      struct merak_error *err)
+{
+    (void)err;
+    hash(arg, 3, x, n * sizeof(*x));
+    return MERAK_OK;
+}
+
+/* Of a sample, or of the box in its middle that has no more than
+ * PROBED_NUMBERS, with the innermost dims whole. */
+static enum merak_status hash_sample(const struct merak_array *array,
+                                     size_t sample, struct sums *sums,
+                                     struct merak_error *err)
+{
+    size_t lo[MERAK_MAX_DIMS] = {sample}, len[MERAK_MAX_DIMS] = {1};
+    size_t room = PROBED_NUMBERS;
+
+    for (int d = array->shape.ndim - 1; d > 0; d--) {
+        size_t n = array->shape.dim[d];
+
+        len[d] = n < room ? n : room;
+        lo[d] = (n - len[d]) / 2;
+        room = len[d] < n ? 1 : room / n;
+    }
+    return merak_array_read_box(array, lo, len, hash_numbers, sums, err);
 }
 
 /* Name of the input, type, dims, factors, and numbers of samples throughout the
- * file; with `names` the file's name as well. */
-static enum merak_status hash_source(const struct array_samples *s,
-                                     const struct samples_source *of,
-                                     bool names, XXH3_state_t *h,
-                                     struct merak_error *err)
+ * file; for some sums the file's name as well. */
+static enum merak_status hash_source(const struct samples_source *of,
+                                     struct sums *sums, struct merak_error *err)
 {
     const char *slash = strrchr(of->file, '/');
     size_t n = of->array.shape.dim[0];
     enum merak_status rc = MERAK_OK;
 
-    hash_text(h, of->name);
-    hash_text(h, merak_element_name(of->array.type));
-    if (names)
-        hash_text(h, slash == NULL ? of->file : slash + 1);
-    XXH3_128bits_update(h, of->array.shape.dim,
-                        (size_t)of->array.shape.ndim * sizeof(size_t));
-    XXH3_128bits_update(h, &of->scale, sizeof(of->scale));
-    XXH3_128bits_update(h, &of->shift, sizeof(of->shift));
+    hash_text(sums, 3, of->name);
+    hash_text(sums, 3, merak_element_name(of->array.type));
+    hash_text(sums, 2, slash == NULL ? of->file : slash + 1);
+    hash(sums, 3, of->array.shape.dim,
+         (size_t)of->array.shape.ndim * sizeof(size_t));
+    hash(sums, 3, &of->scale, sizeof(of->scale));
+    hash(sums, 3, &of->shift, sizeof(of->shift));
+    if (of->axes != NULL)
+        hash_text(sums, 3, of->axes);
     for (size_t i = 0; i < PROBES && rc == MERAK_OK; i++) {
         size_t at = n <= PROBES ? i : i * (n - 1) / (PROBES - 1);
 
         if (at >= n)
             break;
-        rc = merak_array_read(&of->array, at, 1, s->row, err);
-        if (rc == MERAK_OK)
-            XXH3_128bits_update(h, s->row, of->array.row * sizeof(*s->row));
+        rc = hash_sample(&of->array, at, sums, err);
     }
     return rc;
 }
 
-static enum merak_status hash_all(const struct array_samples *s, bool names,
-                                  int seed, XXH128_hash_t *sum,
-                                  struct merak_error *err)
+static enum merak_status hash_all(const struct array_samples *s,
+                                  XXH128_hash_t sum[3], struct merak_error *err)
 {
-    XXH3_state_t *h = XXH3_createState();
+    static const XXH64_hash_t seed[3] = {0, 1, 0};
     enum merak_status rc = MERAK_OK;
+    struct sums sums;
 
-    if (h == NULL)
-        return merak_fail(err, MERAK_ERR_NOMEM, "no memory for a checksum");
-    XXH3_128bits_reset_withSeed(h, (XXH64_hash_t)seed);
+    for (int k = 0; k < 3; k++) {
+        sums.of[k] = XXH3_createState();
+        if (sums.of[k] == NULL)
+            rc = merak_fail(err, MERAK_ERR_NOMEM, "no memory for a checksum");
+        else
+            XXH3_128bits_reset_withSeed(sums.of[k], seed[k]);
+    }
     for (int i = 0; i < s->n_sources && rc == MERAK_OK; i++)
-        rc = hash_source(s, &s->source[i], names, h, err);
-    *sum = XXH3_128bits_digest(h);
-    XXH3_freeState(h);
+        rc = hash_source(&s->source[i], &sums, err);
+    for (int k = 0; k < 3; k++) {
+        if (rc == MERAK_OK)
+            sum[k] = XXH3_128bits_digest(sums.of[k]);
+        XXH3_freeState(sums.of[k]);
+    }
     return rc;
 }
 
@@ -194,18 +257,15 @@ static void print_content(struct array_samples *s, uint64_t sum)
 static enum merak_status set_id(struct array_samples *s,
                                 struct merak_error *err)
 {
-    enum merak_status rc = MERAK_OK;
-    XXH128_hash_t sum;
+    XXH128_hash_t sum[3];
+    enum merak_status rc = hash_all(s, sum, err);
 
-    for (int half = 0; half < 2 && rc == MERAK_OK; half++) {
-        rc = hash_all(s, true, half, &sum, err);
+    for (int half = 0; half < 2 && rc == MERAK_OK; half++)
         snprintf(s->id + 32 * half, 33, "%016llx%016llx",
-                 (unsigned long long)sum.high64, (unsigned long long)sum.low64);
-    }
+                 (unsigned long long)sum[half].high64,
+                 (unsigned long long)sum[half].low64);
     if (rc == MERAK_OK)
-        rc = hash_all(s, false, 0, &sum, err);
-    if (rc == MERAK_OK)
-        print_content(s, sum.low64);
+        print_content(s, sum[2].low64);
     return rc;
 }
 
@@ -221,7 +281,8 @@ static enum merak_status store(const struct samples_source *of, double x,
         if (!(x >= INT32_MIN && x <= INT32_MAX))
             return merak_fail(err, MERAK_ERR_CORRUPT,
                               "%s: %.17g in sample %llu does not fit an i32",
-                              of->array.path, x, (unsigned long long)sample);
+                              merak_array_row_path(&of->array, sample), x,
+                              (unsigned long long)sample);
         ((int32_t *)out)[at] = (int32_t)x;
         return MERAK_OK;
     case MERAK_BF16:
@@ -234,6 +295,42 @@ static enum merak_status store(const struct samples_source *of, double x,
     }
 }
 
+/* Where a box's numbers go, which come in the order of the file's dims. */
+struct placing {
+    const struct samples_source *of;
+    void *out;
+    uint64_t sample;
+    int ndim;                     /* of the file's, with the samples' */
+    size_t len[MERAK_MAX_DIMS];   /* of the box, */
+    size_t step[MERAK_MAX_DIMS];  /* and what each dim's next is apart in out */
+    size_t index[MERAK_MAX_DIMS]; /* of the next number */
+    size_t at;                    /* its place */
+};
+
+static void advance(struct placing *p)
+{
+    for (int d = p->ndim - 1; d >= 0; d--) {
+        p->at += p->step[d];
+        if (++p->index[d] < p->len[d])
+            return;
+        p->at -= p->len[d] * p->step[d];
+        p->index[d] = 0;
+    }
+}
+
+static enum merak_status place(void *arg, const double *x, size_t n,
+                               struct merak_error *err)
+{
+    struct placing *p = arg;
+    enum merak_status rc = MERAK_OK;
+
+    for (size_t i = 0; i < n && rc == MERAK_OK; i++) {
+        rc = store(p->of, x[i], p->at, p->out, p->sample, err);
+        advance(p);
+    }
+    return rc;
+}
+
 enum merak_status merak_samples_read(const struct merak_samples *samples,
                                      int wish, enum merak_split split,
                                      uint64_t index, const size_t *lo,
@@ -243,22 +340,27 @@ enum merak_status merak_samples_read(const struct merak_samples *samples,
     const struct array_samples *s = arrays(samples);
     const struct samples_source *of = &s->source[wish];
     uint64_t row = locate(s, split, index);
-    enum merak_status rc = merak_array_read(&of->array, row, 1, s->row, err);
-    size_t done = 0;
+    struct placing p = {.of = of, .out = out, .sample = row, .len = {1}};
+    size_t from[MERAK_MAX_DIMS] = {row}, step[MERAK_MAX_DIMS], count = 1;
+    enum merak_status rc;
 
-    for (size_t i = 0; i < of->array.row && rc == MERAK_OK; i++) {
-        size_t rest = i;
-        bool in = true;
-
-        for (int d = of->shape.ndim - 1; lo != NULL && d >= 0; d--) {
-            size_t x = rest % of->shape.dim[d];
-
-            in = in && x >= lo[d] && x < lo[d] + len[d];
-            rest /= of->shape.dim[d];
-        }
-        if (in)
-            rc = store(of, s->row[i], done++, out, row, err);
+    for (int d = of->shape.ndim - 1; d >= 0; d--) {
+        step[d] = count;
+        count *= lo == NULL ? of->shape.dim[d] : len[d];
     }
+    if (count == 0)
+        return MERAK_OK;
+    p.ndim = of->array.shape.ndim;
+    for (int f = 1; f < p.ndim; f++) {
+        int d = of->dim_of[f];
+
+        from[f] = d < 0 || lo == NULL ? 0 : lo[d];
+        p.len[f] = d < 0 ? 1 : lo == NULL ? of->shape.dim[d] : len[d];
+        p.step[f] = d < 0 ? 0 : step[d];
+    }
+    rc = merak_array_read_box(&of->array, from, p.len, place, &p, err);
+    if (rc == MERAK_OK)
+        merak_array_warn_of_chunks(&of->array, from, p.len);
     return rc;
 }
 
@@ -289,7 +391,6 @@ static void close_arrays(struct merak_samples *samples)
     for (int i = 0; i < s->n_sources && s->source != NULL; i++)
         samples_source_close(&s->source[i]);
     free(s->source);
-    free(s->row);
     free(s);
 }
 
@@ -326,7 +427,6 @@ static enum merak_status open_arrays(struct array_samples *s,
                                      const struct merak_samples_options *opt,
                                      struct merak_error *err)
 {
-    size_t most = 0;
     enum merak_status rc;
 
     s->source = calloc((size_t)opt->n_wishes, sizeof(*s->source));
@@ -338,14 +438,9 @@ static enum merak_status open_arrays(struct array_samples *s,
     rc = samples_sources_open(opt, s->source, err);
     if (rc == MERAK_OK)
         rc = split_samples(s, opt, err);
-    for (int i = 0; i < s->n_sources; i++)
-        most = s->source[i].array.row > most ? s->source[i].array.row : most;
-    s->row = calloc(most + 1, sizeof(*s->row));
-    if (rc == MERAK_OK && s->row == NULL)
-        rc = merak_fail_nomem(err, most * sizeof(*s->row));
     for (int i = 0; i < s->n_sources && rc == MERAK_OK; i++) {
         if (s->source[i].classes > 0)
-            rc = count_labels(&s->source[i], s->row, err);
+            rc = count_labels(&s->source[i], err);
     }
     return rc == MERAK_OK ? set_id(s, err) : rc;
 }

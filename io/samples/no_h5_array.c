@@ -17,13 +17,24 @@ enum merak_status merak_h5_array_open(struct merak_array *array,
 }
 
 enum merak_status merak_h5_array_read(const struct merak_array *array,
-                                      size_t first, size_t n, double *out,
+                                      const size_t *lo, const size_t *len,
+                                      enum merak_element *type_p,
+                                      unsigned char **raw_p,
                                       struct merak_error *err)
 {
-    (void)first;
-    (void)n;
-    (void)out;
+    (void)lo;
+    (void)len;
+    (void)type_p;
+    (void)raw_p;
     return merak_fail(err, MERAK_ERR_UNSUPPORTED, "%s: no HDF5", array->path);
+}
+
+void merak_h5_array_warn(const struct merak_array *array, const size_t *lo,
+                         const size_t *len)
+{
+    (void)array;
+    (void)lo;
+    (void)len;
 }
 
 void merak_h5_array_close(struct merak_h5_array *h5)

@@ -11,7 +11,12 @@
  *
  * A path is relative to the folder of FILE.json.  Numbers are multiplied by
  * "scale" (1), and "shift" (0) is added; "dataset" names a data set of an HDF5
- * file, by default the input.
+ * file, by default the input.  "files" in the place of "file" is a pattern for
+ * names, of a file for each sample; "axes" has a letter for each dim of a sample
+ * in the file, where they are in another order than the model's:
+ *
+ *     {"mass": {"files": "train/cube-*.h5", "dataset": "full", "axes": "czyx"},
+ *      "truth": {"files": "train/cube-*.h5", "dataset": "numbers"}}
  *
  * The last samples, a fraction of all, are held out.  The order of the others
  * is a function of (seed, epoch), so the position in the data is a single
@@ -30,6 +35,7 @@ struct merak_wish {
     const char *name;
     enum merak_dtype dtype;   /* f32, bf16 or i32 */
     struct merak_shape shape; /* of one sample */
+    char letter[MERAK_MAX_DIMS]; /* of each dim, as merak_input() has them */
     size_t classes; /* labels: they are below it, or MERAK_NO_TARGET; 0: they
                        are none */
 };

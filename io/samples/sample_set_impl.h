@@ -25,11 +25,17 @@ struct merak_samples {
 /* The file of an input, and what is made of its numbers. */
 struct samples_source {
     char *name, *file, *set; /* of the input; of the file as given; in HDF5 */
+    bool each;               /* file is a pattern: of a file for each sample */
+    char *axes;              /* letters of the file's dims, or NULL */
     double scale, shift;
     enum merak_dtype dtype;
     struct merak_shape shape; /* of a sample */
+    char letter[MERAK_MAX_DIMS];
     size_t classes;
     struct merak_array array;
+    /* By dim of the array, from 1 on, which of the sample's it is; -1: it is
+     * of extent 1, and none of them. */
+    int8_t dim_of[MERAK_MAX_DIMS];
     uint32_t *counted; /* labels of each sample that count; NULL: all do */
 };
 

@@ -107,6 +107,8 @@ static enum merak_status open_arrays(struct merak_trainer *t,
                                       .shape.ndim = input->shape.ndim - 1};
         memcpy(wish[i].shape.dim, input->shape.dim + 1,
                (size_t)(input->shape.ndim - 1) * sizeof(*input->shape.dim));
+        memcpy(wish[i].letter, input->letter + 1,
+               (size_t)(input->shape.ndim - 1) * sizeof(*input->letter));
         if (input->dtype == MERAK_I32)
             wish[i].classes = vocabulary(graph, i);
     }

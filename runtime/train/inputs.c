@@ -160,8 +160,8 @@ static enum merak_status load_named(struct merak_inputs *in,
     for (size_t b = 0; b < box->len[0] && rc == MERAK_OK; b++) {
         pthread_mutex_lock(&in->data);
         rc = merak_samples_read(t->load.samples, load->input, t->load.split,
-                                first + b, box->lo + 1, box->len + 1,
-                                out + b * bytes, err);
+                                first + box->lo[0] + b, box->lo + 1,
+                                box->len + 1, out + b * bytes, err);
         pthread_mutex_unlock(&in->data);
     }
     return rc;

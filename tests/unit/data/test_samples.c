@@ -2,7 +2,7 @@
 /* test_samples.c - arrays in files, their order, what is said of bad ones */
 #include "config.h"
 
-#include "unit/scratch_dir.h"
+#include "unit/data/array_files.h"
 
 #include "io/samples/array.h"
 #include "io/samples/sample_set.h"
@@ -12,47 +12,6 @@
 #endif
 
 #include <stdint.h>
-
-/* --- files -----------------------------------------------------------------
- */
-
-/* An idx file of rows [n, dims..], big-endian, whose elements follow. */
-static void write_idx(const char *name, int type, int ndim, const int *dim,
-                      const void *elements, size_t bytes)
-{
-    unsigned char head[64] = {0, 0, (unsigned char)type, (unsigned char)ndim};
-    FILE *f = fopen(scratch_path(name), "wb");
-
-    assert_non_null(f);
-    for (int d = 0; d < ndim; d++) {
-        head[4 + 4 * d + 2] = (unsigned char)(dim[d] >> 8);
-        head[4 + 4 * d + 3] = (unsigned char)dim[d];
-    }
-    assert_int_equal(fwrite(head, 1, 4 + 4 * (size_t)ndim, f), 4 + 4 * ndim);
-    assert_int_equal(fwrite(elements, 1, bytes, f), bytes);
-    assert_int_equal(fclose(f), 0);
-}
-
-static void write_npy(const char *name, const char *header,
-                      const void *elements, size_t bytes)
-{
-    size_t n = strlen(header);
-    unsigned char head[10] = "\x93NUMPY\1\0";
-    FILE *f = fopen(scratch_path(name), "wb");
-
-    assert_non_null(f);
-    head[8] = (unsigned char)n;
-    head[9] = (unsigned char)(n >> 8);
-    assert_int_equal(fwrite(head, 1, sizeof(head), f), sizeof(head));
-    assert_int_equal(fwrite(header, 1, n, f), n);
-    assert_int_equal(fwrite(elements, 1, bytes, f), bytes);
-    assert_int_equal(fclose(f), 0);
-}
-
-static void write_text(const char *name, const char *text)
-{
-    scratch_write(name, text, strlen(text));
-}
 
 static void compress(const char *name)
 {
@@ -64,9 +23,6 @@ static void compress(const char *name)
 
 /* --- arrays ----------------------------------------------------------------
  */
-
-#define DICT(descr, shape) \
-    "{'descr': '" descr "', 'fortran_order': False, 'shape': (" shape "), }\n"
 
 /* Two rows of two elements: 1, 2, 3, -4, or 252 where there is no sign. */
 static const struct array_row {
@@ -239,7 +195,10 @@ static void write_images(void)
 }
 
 static const struct merak_wish wishes[] = {
-    {.name = "pixels", .dtype = MERAK_F32, .shape = {3, {2, 3, 1}}},
+    {.name = "pixels",
+     .dtype = MERAK_F32,
+     .shape = {3, {2, 3, 1}},
+     .letter = {'y', 'x'}},
     {.name = "label", .dtype = MERAK_I32, .classes = CLASSES},
 };
 
@@ -409,6 +368,18 @@ static const struct bad_row {
     {"{\"pixels\": {\"file\": \"pixels\", \"scale\": \"2\"}, \"label\": "
      "\"label\"}",
      "\"pixels\": expected a path, or an object", 0, MERAK_ERR_CONFIG},
+    {"{\"pixels\": {\"file\": \"pixels\", \"files\": \"*\"}, \"label\": "
+     "\"label\"}",
+     "\"pixels\": expected a path, or an object", 0, MERAK_ERR_CONFIG},
+    {"{\"pixels\": {\"files\": \"no*\"}, \"label\": \"label\"}",
+     "no file is called ", 0, MERAK_ERR_NOT_FOUND},
+    {"{\"pixels\": {\"files\": \"page-*\"}, \"label\": {\"files\": "
+     "\"mark-*\"}}",
+     "page-2 is [3,2] of u8, expected [2,3] of u8 as ", 0, MERAK_ERR_MISMATCH},
+    {"{\"pixels\": {\"file\": \"pixels\", \"axes\": \"xy\"}, \"label\": "
+     "\"label\"}",
+     "is [2,3] with axes \"xy\", and the model expects [2,3,1], \"yxc\"", 0,
+     MERAK_ERR_MISMATCH},
     {"{\"pixels\": \"nowhere\", \"label\": \"label\"}", "nowhere", 0,
      MERAK_ERR_NOT_FOUND},
     {"{\"pixels\": \"label\", \"label\": \"label\"}",
@@ -441,6 +412,10 @@ static void write_bad_files(void)
 
     write_images();
     outside[7] = CLASSES;
+    write_idx("page-1", 8, 2, (int[]){2, 3}, zeros, 6);
+    write_idx("page-2", 8, 2, (int[]){3, 2}, zeros, 6);
+    write_idx("mark-1", 8, 1, (int[]){1}, zeros, 1);
+    write_idx("mark-2", 8, 1, (int[]){1}, zeros, 1);
     write_idx("few", 8, 1, (int[]){N - 1}, outside, N - 1);
     write_idx("outside", 8, 1, (int[]){N}, outside, N);
     write_npy("float", DICT("<f4", "12,"), zeros, 4 * N);
