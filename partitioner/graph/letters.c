@@ -14,6 +14,11 @@ bool merak_letter_is_sequence(char letter)
     return letter == 't' || letter == 's';
 }
 
+bool merak_letter_is_space(char letter)
+{
+    return letter == 'z' || letter == 'y' || letter == 'x';
+}
+
 bool merak_letter_is_known(char letter)
 {
     return letter != 0 && strchr("btszyx", letter) != NULL;

@@ -23,6 +23,8 @@
 #define MERAK_LETTER_POSITIONS 't'
 
 bool merak_letter_is_sequence(char letter);
+/* z, y or x. */
+bool merak_letter_is_space(char letter);
 /* One of the above, not 0. */
 bool merak_letter_is_known(char letter);
 

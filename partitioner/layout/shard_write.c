@@ -202,9 +202,9 @@ static void write_sum(struct merak_shard_writer *w,
  * ----------------------------------------------------------------------------
  */
 
-static void strategy_of(const struct merak_shard_writer *w,
-                        const struct merak_node *old,
-                        struct merak_strategy *strategy)
+void merak_write_strategy(const struct merak_shard_writer *w,
+                          const struct merak_node *old,
+                          struct merak_strategy *strategy)
 {
     *strategy = MERAK_STRATEGY_NONE;
     if (old->phase == MERAK_PHASE_F)
@@ -229,7 +229,7 @@ static void write_inputs(struct merak_shard_writer *w,
     int forward = old->phase == MERAK_PHASE_F ? -1 : w->node[old->forward];
     struct merak_strategy strategy;
 
-    strategy_of(w, old, &strategy);
+    merak_write_strategy(w, old, &strategy);
     for (int k = 0; k < old->n_in && w->rc == MERAK_OK; k++) {
         int i = in_turn(old->op, k);
         struct merak_layout layout, wide;
@@ -342,7 +342,7 @@ static void write_node(struct merak_shard_writer *w,
     int first = w->graph->n_nodes;
 
     w->part = part_of(w, old);
-    strategy_of(w, old, &strategy);
+    merak_write_strategy(w, old, &strategy);
     write_inputs(w, old, proto.in);
     fetch_for_weights(w, old);
     if (old->phase != MERAK_PHASE_F)
@@ -367,45 +367,6 @@ static void write_node(struct merak_shard_writer *w,
 
 /* --- the whole
  * -------------------------------------------------------------------------- */
-
-/* A parameter has the layout that its first use needs; inputs are whole. */
-static void leaf_layout(const struct merak_shard_writer *w,
-                        const struct merak_value *v,
-                        struct merak_layout *layout)
-{
-    merak_layout_replicated(layout);
-    for (int n = 0; n < w->old->n_forward && v->kind == MERAK_VALUE_PARAM;
-         n++) {
-        const struct merak_node *node = w->old->node[n];
-
-        for (int i = 0; i < node->n_in; i++) {
-            if (node->in[i] != v)
-                continue;
-            merak_strategy_layout(&w->mesh, &w->sig[n], node->n_in,
-                                  &w->strategy[n], i, layout);
-            return;
-        }
-    }
-}
-
-static void write_leaves(struct merak_shard_writer *w)
-{
-    for (int i = 0; i < w->old->n_values && w->rc == MERAK_OK; i++) {
-        const struct merak_value *old = w->old->value[i];
-        struct merak_layout layout;
-        struct merak_value *v;
-
-        if (old->kind != MERAK_VALUE_INPUT && old->kind != MERAK_VALUE_PARAM &&
-            old->kind != MERAK_VALUE_RECYCLED)
-            continue;
-        leaf_layout(w, old, &layout);
-        w->rc = merak_graph_value(w->graph, old, &v, w->err);
-        if (w->rc != MERAK_OK)
-            return;
-        merak_write_set_layout(w, v, &layout);
-        merak_write_add_copy(w, i, v, MERAK_PHASE_F);
-    }
-}
 
 /* Names are those of the new graph's values, which outlive the model. */
 static void copy_inputs(struct merak_shard_writer *w)
@@ -534,7 +495,7 @@ enum merak_status merak_shard_write(const struct merak_graph *graph,
 
     writer_init(&w);
     if (w.rc == MERAK_OK)
-        write_leaves(&w);
+        merak_write_leaves(&w);
     if (w.rc == MERAK_OK)
         copy_frame(&w);
     for (int i = 0; i < graph->n_nodes && w.rc == MERAK_OK; i++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* partitioner/layout/shard_writer.h - a sharded graph being written: for
- * shard_copies.c and shard_write.c
+ * shard_copies.c, shard_leaves.c and shard_write.c
  *
  * The first failure is kept in `rc` and `err`; after it, calls do nothing, and
  * what they return must not be used.
@@ -91,5 +91,11 @@ struct merak_value *merak_write_halo(struct merak_shard_writer *w, int old,
                                      const struct merak_layout *layout,
                                      const struct merak_layout *wide,
                                      enum merak_phase phase, int forward);
+/* How an old node is cut. */
+void merak_write_strategy(const struct merak_shard_writer *w,
+                          const struct merak_node *old,
+                          struct merak_strategy *strategy);
+/* Parameters, inputs and recycled values. */
+void merak_write_leaves(struct merak_shard_writer *w);
 
 #endif

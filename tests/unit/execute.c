@@ -118,18 +118,29 @@ static void run_kernel(struct run *r, int rank, const struct merak_instr *in)
     free(scratch);
 }
 
-static void load(struct run *r, int rank, const struct merak_instr *in)
+/* The box of a slot, out of what all ranks would have whole. */
+static void keep_box(const struct merak_slot *slot, const unsigned char *whole,
+                     unsigned char *data)
+{
+    size_t item = merak_dtype_bytes(slot->dtype);
+
+    for (size_t i = 0; i < merak_box_count(&slot->box); i++)
+        memcpy(data + i * item, whole + box_place(&slot->box, i) * item, item);
+}
+
+static void load_whole(struct run *r, int rank, const struct merak_instr *in,
+                       void *data)
 {
     const struct merak_program *prog = program(r, rank);
     const struct merak_graph *graph = prog->sharded->graph;
-    struct loaded to = {.data = slot_data(r->ex, rank, in->slot[0]),
+    struct loaded to = {.data = data,
                         .step = r->ex->step.step,
                         .samples = prog->mesh.batch,
                         .first = merak_stage_sample(&prog->mesh, in->microbatch,
                                                     prog->dp_index)};
 
     if (in->input == MERAK_NO_INPUT) {
-        memset(to.data, 0, prog->slot[in->slot[0]].bytes);
+        memset(data, 0, prog->slot[in->slot[0]].bytes);
         return;
     }
     to.vocab = graph->value[prog->param[0].value]->shape.dim[0];
@@ -141,6 +152,24 @@ static void load(struct run *r, int rank, const struct merak_instr *in)
                      to.data);
     else
         load_input(graph, in->input, &to);
+}
+
+static void load(struct run *r, int rank, const struct merak_instr *in)
+{
+    const struct merak_slot *slot = &program(r, rank)->slot[in->slot[0]];
+    struct merak_shape full = merak_box_full_shape(&slot->box);
+    size_t count = merak_shape_count(&full);
+    void *data = slot_data(r->ex, rank, in->slot[0]), *whole;
+
+    if (count == merak_box_count(&slot->box)) {
+        load_whole(r, rank, in, data);
+        return;
+    }
+    whole = calloc(count, merak_dtype_bytes(slot->dtype));
+    assert_non_null(whole);
+    load_whole(r, rank, in, whole);
+    keep_box(slot, whole, data);
+    free(whole);
 }
 
 static void run_load(struct run *r, int rank, const struct merak_instr *in)

@@ -447,8 +447,8 @@ static void layouts_agree(void **state)
 
 /* Words that a rank sends its neighbours: a plane of the second convolution's
  * input to each before it, of the gradient of its output to each on the way
- * back, and of the input again for that of its weights.  The first one's input
- * is every rank's. */
+ * back, and of the input again for that of its weights.  Of the first one's
+ * input a rank loads its own planes and one of each neighbour. */
 static void halos_are_planes(void **state)
 {
     const struct parity_variant one = ONE;
@@ -460,7 +460,7 @@ static void halos_are_planes(void **state)
 
     (void)state;
     for (int r = 0; r < 4; r++) {
-        size_t sent = 0, neighbours = r == 0 || r == 3 ? 1 : 2;
+        size_t sent = 0, planes = 0, neighbours = r == 0 || r == 3 ? 1 : 2;
         const struct merak_program *prog = p->program[r];
 
         for (int i = 0; i < prog->n_instrs; i++) {
@@ -468,7 +468,12 @@ static void halos_are_planes(void **state)
 
             if (ex != NULL && ex->kind == MERAK_CONVERT_HALO)
                 sent += merak_exchange_bytes(ex);
+            if (prog->instr[i].kind == MERAK_INSTR_LOAD &&
+                strcmp(prog->instr[i].name, "mass") == 0)
+                planes += prog->slot[prog->instr[i].slot[0]].box.len[1];
         }
+        assert_int_equal(planes, (size_t)p->plan.microbatches *
+                                     (SIDE / 4 + neighbours));
         assert_int_equal(sent, (size_t)p->plan.microbatches * neighbours *
                                    (plane + 2 * plane + plane));
     }
