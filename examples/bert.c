@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bert.c - an encoder that fills in masked words
  *
- *   ./bert base --data masked.json --seq 128            alone
+ *   ./bert base --data books --seq 128 --mask-id 103    alone
  *   srun -n4 --merak-tp=2 --merak-pp=2 ./bert base --data masked.json --seq 128
  *   ./bert large plan --nodes 2 --ranks-per-node 8 --device h100 --seq 512 \
  *       --global-batch 4096
  *
- * with masked.json, of integers in npy or HDF5 files:
+ * books is a token file: 15 % of the words of a sample are hidden by the mask,
+ * id 103 in the vocabulary of 30522 (--corrupt in merak-train(1)).  In
+ * masked.json they are hidden already, integers in npy or HDF5 files:
  *
  *   {"ids": "ids.npy", "types": "types.npy", "lengths": "lengths.npy",
  *    "masked": "masked.npy"}
@@ -27,7 +29,7 @@ static struct bert {
     int layers;
     size_t width, heads, vocabulary, positions;
 } sizes[] = {
-    {"tiny", 2, 64, 4, 256, 128},
+    {"tiny", 2, 64, 4, 258, 128},
     {"base", 12, 768, 12, 30522, 512},
     {"large", 24, 1024, 16, 30522, 512},
 };

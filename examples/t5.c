@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* t5.c - an encoder and a decoder, from one text to another
  *
- *   ./t5 small 512 --data spans.json --seq 114          alone
+ *   ./t5 small 512 --data books --seq 114 --sentinel-id 32099      alone
  *   srun -n8 --merak-tp=2 --merak-pp=4 ./t5 small 512 --data spans.json --seq
  * 114
  *   ./t5 3b 512 plan --nodes 4 --ranks-per-node 8 --device h100 --seq 114 \
  *       --global-batch 2048
  *
- * with texts of 512 tokens in and --seq out, and spans.json, of integers in npy
- * or HDF5 files:
+ * with texts of 512 tokens in and --seq out.  books is a token file, of which
+ * spans are hidden: 114 tokens to be predicted for 512 that are left, sentinels
+ * included (--corrupt in merak-train(1)).  spans.json has any texts, of integers
+ * in npy or HDF5 files:
  *
  *   {"source": "source.npy", "lengths": "lengths.npy",
  *    "decoder": "decoder.npy", "labels": "labels.npy"}
@@ -33,7 +35,7 @@ static struct t5 {
     float dropout;
     size_t source; /* tokens of a text in */
 } sizes[] = {
-    {"tiny", 2, 64, 4, 16, 128, 256, 0.1f, 0},
+    {"tiny", 2, 64, 4, 16, 128, 258, 0.1f, 0},
     {"small", 6, 512, 8, 64, 2048, 32128, 0.1f, 0},
     {"base", 12, 768, 12, 64, 3072, 32128, 0.1f, 0},
     {"large", 24, 1024, 16, 64, 4096, 32128, 0.1f, 0},

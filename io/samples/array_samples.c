@@ -331,11 +331,11 @@ static enum merak_status place(void *arg, const double *x, size_t n,
     return rc;
 }
 
-enum merak_status merak_samples_read(const struct merak_samples *samples,
-                                     int wish, enum merak_split split,
-                                     uint64_t index, const size_t *lo,
-                                     const size_t *len, void *out,
-                                     struct merak_error *err)
+static enum merak_status read_wish(const struct merak_samples *samples,
+                                   int wish, enum merak_split split,
+                                   uint64_t index, const size_t *lo,
+                                   const size_t *len, void *out,
+                                   struct merak_error *err)
 {
     const struct array_samples *s = arrays(samples);
     const struct samples_source *of = &s->source[wish];
@@ -399,6 +399,7 @@ static const struct merak_samples_ops array_ops = {.count = count,
                                                    .content = get_content,
                                                    .is_masked = is_masked,
                                                    .counted = counted,
+                                                   .read = read_wish,
                                                    .close = close_arrays};
 
 static enum merak_status split_samples(struct array_samples *s,

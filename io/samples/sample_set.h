@@ -2,9 +2,9 @@
 /* io/samples/sample_set.h - the samples of a data set, whatever they are made
  * of
  *
- * Token files (io/tokens) are one kind; arrays in files are the other: a file
- * for each input of a model, row i of all of them is sample i.  FILE.json has
- * their names:
+ * Token files (io/tokens) are one kind, also with tokens hidden (corrupted.h);
+ * arrays in files are the other: a file for each input of a model, row i of all
+ * of them is sample i.  FILE.json has their names:
  *
  *     {"pixels": {"file": "train-images-idx3-ubyte.gz", "scale": 0.00392157},
  *      "label": "train-labels-idx1-ubyte.gz"}
@@ -80,7 +80,8 @@ uint64_t merak_samples_counted(const struct merak_samples *samples, int wish,
                                enum merak_split split, uint64_t index,
                                uint64_t n);
 /*
- * A part of one sample of arrays; indices are as for merak_data_sample().
+ * A part of one sample; indices are as for merak_data_sample().  Not of
+ * merak_samples_of_tokens().
  *
  *   lo, len  of each dim of the wish's shape; NULL: all of it
  *   out      out  the part, row-major, in the wish's dtype

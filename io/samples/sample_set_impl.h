@@ -15,6 +15,11 @@ struct merak_samples_ops {
     bool (*is_masked)(const struct merak_samples *samples, int wish);
     uint64_t (*counted)(const struct merak_samples *samples, int wish,
                         enum merak_split split, uint64_t index, uint64_t n);
+    /* NULL: tokens, which merak_data_sample() reads. */
+    enum merak_status (*read)(const struct merak_samples *samples, int wish,
+                              enum merak_split split, uint64_t index,
+                              const size_t *lo, const size_t *len, void *out,
+                              struct merak_error *err);
     void (*close)(struct merak_samples *samples);
 };
 

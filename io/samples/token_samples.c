@@ -115,3 +115,12 @@ uint64_t merak_samples_counted(const struct merak_samples *samples, int wish,
 {
     return samples->ops->counted(samples, wish, split, index, n);
 }
+
+enum merak_status merak_samples_read(const struct merak_samples *samples,
+                                     int wish, enum merak_split split,
+                                     uint64_t index, const size_t *lo,
+                                     const size_t *len, void *out,
+                                     struct merak_error *err)
+{
+    return samples->ops->read(samples, wish, split, index, lo, len, out, err);
+}

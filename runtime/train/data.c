@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* data.c - the files that samples are read of: token files, or arrays for the
- * inputs that a model has declared */
+ * inputs that a model has declared, or token files with tokens hidden, for
+ * inputs that it has declared */
 #include "config.h"
 
 #include "runtime/train/trainer.h"
 
 #include "base/error.h"
+#include "io/samples/corrupted.h"
 #include "partitioner/graph/letters.h"
 
 #include <string.h>
@@ -86,20 +88,11 @@ static enum merak_status check_arrays(const struct merak_trainer *t,
     return MERAK_OK;
 }
 
-static enum merak_status open_arrays(struct merak_trainer *t,
-                                     struct merak_error *err)
+/* What the model reads of each sample. */
+static void fill_wishes(const struct merak_graph *graph,
+                        struct merak_wish wish[MERAK_MAX_INPUTS])
 {
-    const struct merak_graph *graph = t->sharded->graph;
-    struct merak_wish wish[MERAK_MAX_INPUTS];
-    const struct merak_samples_options opt = {.path = t->opt.data.files,
-                                              .seed = t->opt.seed,
-                                              .valid_fraction =
-                                                  t->opt.data.valid_fraction,
-                                              .n_wishes = graph->n_inputs,
-                                              .wish = wish};
-    enum merak_status rc = check_arrays(t, err);
-
-    for (int i = 0; i < graph->n_inputs && rc == MERAK_OK; i++) {
+    for (int i = 0; i < graph->n_inputs; i++) {
         const struct merak_input *input = &graph->input[i];
 
         wish[i] = (struct merak_wish){.name = input->name,
@@ -112,8 +105,119 @@ static enum merak_status open_arrays(struct merak_trainer *t,
         if (input->dtype == MERAK_I32)
             wish[i].classes = vocabulary(graph, i);
     }
-    return rc == MERAK_OK ? merak_samples_open(&opt, &t->load.samples, err)
+}
+
+static enum merak_status open_arrays(struct merak_trainer *t,
+                                     struct merak_error *err)
+{
+    const struct merak_graph *graph = t->sharded->graph;
+    struct merak_wish wish[MERAK_MAX_INPUTS];
+    const struct merak_samples_options opt = {.path = t->opt.data.files,
+                                              .seed = t->opt.seed,
+                                              .valid_fraction =
+                                                  t->opt.data.valid_fraction,
+                                              .n_wishes = graph->n_inputs,
+                                              .wish = wish};
+
+    fill_wishes(graph, wish);
+    return merak_samples_open(&opt, &t->load.samples, err);
+}
+
+/* --- tokens hidden ----------------------------------------------------------
+ */
+
+/* What cannot be had with tokens hidden. */
+static enum merak_status check_corrupt(const struct merak_trainer *t,
+                                       struct merak_error *err)
+{
+    const struct merak_train_options *o = &t->opt;
+    const char *what =
+        o->data.packing == MERAK_PACKING_BEST_FIT  ? "--packing best-fit"
+        : o->data.doc_mask                         ? "--doc-mask"
+        : o->optimizer.objective.kind == MERAK_DPO ? "--objective dpo"
+                                                   : NULL;
+    char text[MERAK_CORRUPT_TEXT];
+
+    if (what == NULL)
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_CONFIG,
+                      "--corrupt %s cuts a stream of documents: leave %s out",
+                      merak_corrupt_text(&o->data.corrupt, text), what);
+}
+
+/* Open the tokens, `raw` a sample, and what is made of them. */
+static enum merak_status open_raw(struct merak_trainer *t,
+                                  const struct merak_corrupted_options *opt,
+                                  struct merak_error *err)
+{
+    struct merak_data_options data = {.spec = t->opt.data.files,
+                                      .seed = t->opt.seed,
+                                      .valid_fraction =
+                                          t->opt.data.valid_fraction,
+                                      .vocab = opt->vocab};
+    enum merak_status rc = merak_corrupted_check(opt, &data.seq, err);
+
+    if (rc == MERAK_OK)
+        rc = merak_data_open(&data, &t->data, err);
+    if (rc == MERAK_OK && merak_data_is_masked(t->data))
+        rc = merak_fail(err, MERAK_ERR_MISMATCH,
+                        "--data %.100s has a mask of what is to be predicted, "
+                        "and so has --corrupt: expected a text without "
+                        "answers",
+                        t->opt.data.files);
+    return rc == MERAK_OK ? merak_samples_corrupted(opt, t->data,
+                                                    &t->load.samples, err)
                           : rc;
+}
+
+static enum merak_status open_corrupted(struct merak_trainer *t,
+                                        struct merak_error *err)
+{
+    const struct merak_graph *graph = t->sharded->graph;
+    struct merak_special_ids *ids = &t->load.ids;
+    struct merak_wish wish[MERAK_MAX_INPUTS];
+    struct merak_corrupted_options opt = {.corrupt = t->opt.data.corrupt,
+                                          .seed = t->opt.seed,
+                                          .ids = ids,
+                                          .n_wishes = graph->n_inputs,
+                                          .wish = wish};
+    int reader = merak_graph_input(graph, MERAK_INPUT_TOKENS);
+    enum merak_status rc = check_corrupt(t, err);
+
+    fill_wishes(graph, wish);
+    if (reader < 0)
+        reader = merak_corrupted_reader(opt.n_wishes, wish);
+    opt.vocab = reader < 0 ? 0 : wish[reader].classes;
+    if (rc == MERAK_OK)
+        rc = merak_special_ids_read(t->source.model_path, ids, err);
+    if (rc != MERAK_OK)
+        return rc;
+    if (t->opt.data.mask_id >= 0)
+        ids->mask = t->opt.data.mask_id;
+    if (t->opt.data.sentinel_id >= 0) {
+        ids->sentinel = t->opt.data.sentinel_id;
+        ids->n_sentinels = 0;
+    }
+    return open_raw(t, &opt, err);
+}
+
+/* --corrupt, or what the model's inputs are made by. */
+static void choose_corrupt(struct merak_trainer *t)
+{
+    static const char *const kind[] = {[MERAK_CORRUPT_NONE] = "none",
+                                       [MERAK_CORRUPT_MASK] = "mask",
+                                       [MERAK_CORRUPT_SPANS] = "spans"};
+    struct merak_corrupt *corrupt = &t->opt.data.corrupt;
+    struct merak_wish wish[MERAK_MAX_INPUTS];
+
+    if (corrupt->kind != MERAK_CORRUPT_AUTO)
+        return;
+    fill_wishes(t->sharded->graph, wish);
+    if (merak_data_is_arrays(t->opt.data.files) ||
+        merak_corrupt_parse(
+            kind[merak_corrupted_kind(t->sharded->graph->n_inputs, wish)],
+            corrupt, NULL) != MERAK_OK)
+        corrupt->kind = MERAK_CORRUPT_NONE;
 }
 
 bool merak_data_is_arrays(const char *files)
@@ -125,8 +229,8 @@ bool merak_data_is_arrays(const char *files)
            !(stat(files, &st) == 0 && S_ISDIR(st.st_mode));
 }
 
-enum merak_status merak_trainer_open_data(struct merak_trainer *t,
-                                          struct merak_error *err)
+static enum merak_status open_data(struct merak_trainer *t,
+                                   struct merak_error *err)
 {
     const struct merak_graph *graph = t->sharded->graph;
     int named = merak_graph_input(graph, MERAK_INPUT_NAMED);
@@ -145,7 +249,27 @@ enum merak_status merak_trainer_open_data(struct merak_trainer *t,
                           "--data %.100s: the model declares no inputs that "
                           "files could be of, expected token files",
                           t->opt.data.files);
-    rc = arrays ? open_arrays(t, err) : open_tokens(t, err);
+    if (!arrays)
+        return open_tokens(t, err);
+    rc = check_arrays(t, err);
+    return rc == MERAK_OK ? open_arrays(t, err) : rc;
+}
+
+enum merak_status merak_trainer_open_data(struct merak_trainer *t,
+                                          struct merak_error *err)
+{
+    enum merak_status rc;
+
+    choose_corrupt(t);
+    if (t->opt.data.corrupt.kind == MERAK_CORRUPT_NONE)
+        rc = open_data(t, err);
+    else if (merak_data_is_arrays(t->opt.data.files))
+        rc = merak_fail(err, MERAK_ERR_CONFIG,
+                        "--corrupt hides tokens of token files, and --data "
+                        "%.100s has arrays",
+                        t->opt.data.files);
+    else
+        rc = open_corrupted(t, err);
     return rc == MERAK_OK ? merak_inputs_open(t, err) : rc;
 }
 
@@ -153,6 +277,7 @@ void merak_trainer_close_data(struct merak_trainer *t)
 {
     merak_samples_close(t->load.samples);
     merak_data_close(t->data);
+    merak_special_ids_fini(&t->load.ids);
 }
 
 size_t merak_trainer_positions(const struct merak_trainer *t)

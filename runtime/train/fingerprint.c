@@ -33,6 +33,22 @@ static const char *grads_text(const struct merak_plan *plan)
                                           : "--grad-dtype=fp32; ";
 }
 
+/* What hides tokens, and by which ids; nothing if none are hidden. */
+static size_t put_corrupt(const struct merak_trainer *t, char *text,
+                          size_t size)
+{
+    const struct merak_corrupt *corrupt = &t->opt.data.corrupt;
+    char kind[MERAK_CORRUPT_TEXT];
+
+    if (corrupt->kind == MERAK_CORRUPT_NONE)
+        return 0;
+    return (size_t)snprintf(text, size, "--corrupt=%s by id %d; ",
+                            merak_corrupt_text(corrupt, kind),
+                            corrupt->kind == MERAK_CORRUPT_MASK
+                                ? t->load.ids.mask
+                                : t->load.ids.sentinel);
+}
+
 enum merak_status merak_fingerprint_make(struct merak_trainer *t,
                                          struct merak_error *err)
 {
@@ -56,6 +72,7 @@ enum merak_status merak_fingerprint_make(struct merak_trainer *t,
         sums_text(&t->plan),
         merak_lossy_text(&t->plan.lossy, ",", hops, sizeof(hops)),
         merak_plan_loss_pieces(&t->plan));
+    n += put_corrupt(t, t->lineage.fingerprint + n, size - n);
     if (n + strlen(t->lineage.numbers) < size) {
         strcpy(t->lineage.fingerprint + n, t->lineage.numbers);
         return MERAK_OK;
@@ -114,7 +131,7 @@ static bool is_key(const struct entry *e, const char *key)
 static enum merak_difference_kind kind_of(const struct entry *e)
 {
     static const char *const data[] = {"data", "--valid-fraction", "--packing",
-                                       "--doc-mask"};
+                                       "--doc-mask", "--corrupt"};
 
     for (size_t i = 0; i < sizeof(data) / sizeof(*data); i++) {
         if (is_key(e, data[i]))

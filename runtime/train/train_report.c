@@ -227,6 +227,19 @@ static void report_packing(const struct merak_trainer *t)
                100.0 * (double)p.counted / (double)p.filled);
 }
 
+static void report_corrupt(const struct merak_trainer *t)
+{
+    const struct merak_corrupt *corrupt = &t->opt.data.corrupt;
+    char text[MERAK_CORRUPT_TEXT];
+
+    if (corrupt->kind != MERAK_CORRUPT_NONE)
+        merak_info("train",
+                   "--corrupt %s: %" PRIu64
+                   " tokens of a sample are to be predicted",
+                   merak_corrupt_text(corrupt, text),
+                   merak_inputs_counted(t, 0, MERAK_TRAIN, 0, 1));
+}
+
 /* A warm-up in samples or tokens, by a mistake, is a run at nearly no rate. */
 static void report_warmup(const struct merak_trainer *t)
 {
@@ -289,6 +302,7 @@ void merak_report_plan(const struct merak_trainer *t)
                tokens, merak_samples_count(t->load.samples, MERAK_TRAIN),
                merak_samples_count(t->load.samples, MERAK_VALID));
     report_packing(t);
+    report_corrupt(t);
     report_warmup(t);
 }
 

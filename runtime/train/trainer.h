@@ -7,6 +7,7 @@
 #include "io/ckpt/owner.h"
 #include "io/plan_file.h"
 #include "io/samples/sample_set.h"
+#include "io/special_ids.h"
 #include "io/tokens/tokens.h"
 #include "io/trace/trace.h"
 #include "merak/train.h"
@@ -128,6 +129,7 @@ struct merak_trainer_reports {
 /* The samples that are being loaded: inputs.c. */
 struct merak_trainer_load {
     struct merak_samples *samples;
+    struct merak_special_ids ids; /* for --corrupt */
     unsigned warned; /* losses, a bit each, of which a step had none */
     uint64_t base; /* first sample of what is being loaded */
     enum merak_split split;

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # 0514-images.bats - a classifier of images, over stages, tensor ranks, replicas
 #
-# examples/classify.c, convnet.c and unet3d.c on arrays in files: losses, norms,
-# gradients and weights of ten steps against one rank, bit for bit over stages, to
-# 1e-6 over replicas.
+# examples/classify.c, convnet.c and unet3d.c on arrays in files, and bert.c on a
+# text of which tokens are hidden: losses, norms, gradients and weights of ten
+# steps against one rank, bit for bit over stages, to 1e-6 over replicas.
 
 load cluster
 load parity
@@ -115,4 +115,21 @@ volumes()
     classify cut 1 2 1 --steps 10
     rm -r "$RUNS"/cut/grads/step-00000004 # of the first start
     hold_runs near --loss 1e-6 --last 10 "$RUNS/one" "$RUNS/cut"
+}
+
+# masked NAME TP PP DP [OPTION...]
+masked()
+{
+    run_example "$1" "${@:2:3}" "bert tiny" --mask-id 257 "${@:5}"
+}
+
+@test "every rank hides the same tokens, also after another start" {
+    pack_text
+    masked m-one 1 1 1
+    masked m-all 2 2 2
+    hold_runs near "$RUNS/m-one" "$RUNS/m-all"
+    masked m-cut 1 2 1 --steps 5
+    masked m-cut 1 1 1
+    rm -r "$RUNS"/m-cut/grads/step-00000004
+    hold_runs equal "$RUNS/m-one" "$RUNS/m-cut"
 }

@@ -34,7 +34,7 @@ refuses()
     ok $? "refused: $text" out
 }
 
-echo 1..27
+echo 1..32
 
 "${run[@]}" --data images.json --steps 60 --metrics m.jsonl --ckpt whole \
     --ckpt-every 20 --keep 9 >out 2>&1
@@ -182,6 +182,31 @@ ok $? "an encoder and a decoder learn" out
 last=$(tail -n 1 t.jsonl | sed -E 's/.*"valid_loss": ([^,}]*).*/\1/')
 awk -v x="$last" 'BEGIN { exit !(x < 4.5) }'
 ok $? "held-out loss $last, of more than 5.5 at first" out t.jsonl
+# A text, of which tokens are hidden: ids of a byte, 256 at its end; in UTF-8
+# none is above 247.
+cat "$here/../../README.md" "$here/../../HACKING.md" >text.txt
+"$merak" data pack --tokenizer byte --out hidden text.txt >/dev/null
+bert+=(--data hidden --mask-id 257 --steps 40 --warmup 10)
+"${bert[@]}" --metrics h.jsonl --eval-samples 16 --ckpt h >out 2>&1 &&
+    grep -q -e '--corrupt mask:0.15: 5 tokens of a sample are to' out
+ok $? "words that --corrupt masks are learned" out
+last=$(tail -n 1 h.jsonl | sed -E 's/.*"valid_loss": ([^,}]*).*/\1/')
+awk -v x="$last" 'BEGIN { exit !(x < 4.0) }'
+ok $? "held-out loss $last, of 5.5 at first" out h.jsonl
+"${bert[@]}" --metrics i.jsonl --eval-samples 16 --ckpt i --ckpt-every 10 \
+    --max-seconds 0.01 >out 2>&1
+[ $? -eq 75 ] && "${bert[@]}" --metrics i.jsonl --eval-samples 16 --ckpt i >>out 2>&1 &&
+    [ "$(field valid_loss h.jsonl)" = "$(field valid_loss i.jsonl)" ]
+ok $? "a run that was stopped goes on with the same ones masked" out
+"${bert[@]}" --ckpt h --steps 50 --corrupt mask:0.2 >out 2>&1
+[ $? -eq 67 ] && grep -q 'mask:0.15 by id 257' out
+ok $? "refused: a run that goes on with another share" out
+"$t5" tiny 32 --data hidden --sentinel-id 255 --seq 8 --threads 1 \
+    --global-batch 16 --micro-batch 8 --lr 3e-3 --steps 40 --warmup 10 \
+    --metrics s.jsonl --eval-samples 16 >out 2>&1
+last=$(tail -n 1 s.jsonl | sed -E 's/.*"valid_loss": ([^,}]*).*/\1/')
+awk -v x="$last" 'BEGIN { exit !(x < 4.5) }'
+ok $? "spans are learned: held-out loss $last, of 5.6 at first" out s.jsonl
 "$t5" huge 32 >out 2>&1
 [ $? -eq 64 ] && grep -q '^t5: expected a size first, tiny, small, ' out
 ok $? "refused: a size that t5 does not have" out
