@@ -125,8 +125,10 @@ static void set_optional(const struct merak_kernel_call *call, int first,
     if (has & MERAK_ATTENTION_PREFIX)
         at->prefix = op++;
     if (has & MERAK_ATTENTION_BIAS)
-        merak_relative_set(&at->bias, call->attrs, op, at->q.op->full.dim[1],
-                           at->T);
+        merak_relative_set(&at->bias, call->attrs, op++,
+                           at->q.op->full.dim[1], at->T);
+    if (has & MERAK_ATTENTION_SINKS)
+        at->sinks = op;
 }
 
 static enum merak_status check_keys(const struct merak_operand *keys,

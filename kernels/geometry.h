@@ -110,7 +110,7 @@ merak_linear_dw_sizes(const struct merak_kernel_call *call);
  * given; s is 0, or the start of its document, and p is 0, or the sample's
  * prefix.  Neither end decreases for later queries.  Queries and keys may be of
  * two sequences, if all queries see all keys that there are.  A query that sees
- * no key has o = 0, lse = -inf and gradients 0.
+ * no key has o = 0, gradients 0 and lse = -inf, or its sink.
  *
  * In a training step a fraction `drop` of the probabilities is dropped: see
  * merak_attention_key().
@@ -140,6 +140,8 @@ struct merak_attention {
                                             T of each */
     const struct merak_operand *prefix; /* i32 [B], keys that all queries of the
                                            sample see; NULL: none */
+    const struct merak_operand *sinks;  /* f32 [G, R], logits without a value;
+                                           NULL: none */
     struct merak_relative bias;         /* added to scaled scores */
     const struct merak_step *step;
     struct merak_heads q, k, v, o;

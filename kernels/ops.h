@@ -47,6 +47,7 @@
     OP(attention_biased, SCRATCH, SCRATCH)  \
     OP(attention_biased_dx, SCRATCH, SCRATCH) \
     OP(attention_biased_dw, PLAIN, SCRATCH) \
+    OP(attention_sinks_dw, PLAIN, SCRATCH)  \
     OP(gelu, PLAIN, PLAIN)                  \
     OP(gelu_dx, PLAIN, PLAIN)               \
     OP(relu2, PLAIN, PLAIN)                 \

@@ -329,6 +329,12 @@ struct merak_value *merak_attention_packed(struct merak_model *m,
  *             keys up to the query's own and the second for those after it;
  *             without, those after have bucket 0.  Layers may share a table.
  *             Not with soft_cap.  Raffel et al. 2020, sec. 2.1
+ *   sinks     a parameter [G,R] or NULL: a logit of each query head that joins
+ *             the softmax of every query, with a value of 0, so that the
+ *             probabilities of its keys add up to less than 1.  It is neither
+ *             scaled nor capped.  Not with a bias, nor with q, k and v packed.
+ *             Xiao et al. 2023 (arXiv:2309.17453), sec. 3.2, as in gpt-oss
+ *             (OpenAI 2025, arXiv:2508.10925, sec. 2)
  *
  * Other numbers of keys end the run where a CPU computes; a GPU takes the
  * nearest.
@@ -355,6 +361,7 @@ struct merak_attention_options {
     size_t window_after;
     struct merak_value *key_lengths, *prefix_lengths;
     struct merak_relative_bias bias;
+    struct merak_value *sinks;
 };
 struct merak_value *
 merak_attention_with(struct merak_model *m, struct merak_value *q,

@@ -53,6 +53,7 @@ enum merak_attention_input {
     MERAK_ATTENTION_LENGTHS = 2, /* keys that there are, by sample */
     MERAK_ATTENTION_PREFIX = 4,  /* keys that all queries see, by sample */
     MERAK_ATTENTION_BIAS = 8,    /* a table of biases; of attention_biased */
+    MERAK_ATTENTION_SINKS = 16,  /* a logit of each head; of attention */
 };
 
 /* The most buckets of distances that a bias of attention has. */

@@ -122,8 +122,22 @@ static void forward_pair(const struct forward *fw, struct tiles *x,
     product(&values);
 }
 
-/* o = o_t / sum, lse = max + log(sum); 0 and -INFINITY if a query sees no key.
- */
+/* A sink is one more score, which comes first.  Without, a tile may hide all
+ * keys of a query. */
+static void start_rows(const struct merak_attention *at, size_t h,
+                       struct running *r)
+{
+    bool sunk = at->sinks != NULL;
+    float max = sunk ? ((const float *)at->sinks->data)[h] : -FLT_MAX;
+
+    for (size_t i = 0; i < TILE / LANES; i++) {
+        r->max[i] = vset(max);
+        r->sum[i] = vset(sunk ? 1 : 0);
+    }
+}
+
+/* o = o_t / sum, lse = max + log(sum); 0 and -INFINITY if a query sees no key
+ * and there is no sink. */
 static void finish_queries(const struct merak_attention *at, struct tiles *x,
                            const struct running *r, size_t b, size_t h,
                            struct span rows)
@@ -163,10 +177,7 @@ static void forward_item(void *arg, size_t item, int thread)
     prefetch_tile(at, &at->o, b, queries.rows, h);
     transpose_matrix(x.row, pad(at->D), TILE, pad(at->D), x.q_t, TILE);
     memset(x.out, 0, pad(at->E) * TILE * sizeof(float));
-    for (size_t i = 0; i < TILE / LANES; i++) {
-        r.max[i] = vset(-FLT_MAX); /* a tile may hide all keys of a query */
-        r.sum[i] = vset(0);
-    }
+    start_rows(at, h, &r);
     for (size_t k = queries.key0; k < queries.end; k += TILE) {
         struct span keys = span_of(k, 0, queries.end);
         struct meeting m = meet(at, b, h, &keys, &queries);

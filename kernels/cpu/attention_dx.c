@@ -364,3 +364,52 @@ CPU_SCRATCH(attention_biased_dx)
     merak_attention_dx_view(call, &at);
     return kv_bytes(&at) + (1 + at.B) * bias_bytes(&at);
 }
+
+/* --- sinks ---------------------------------------------------------------- */
+
+struct sinks {
+    const struct merak_kernel_call *call;
+    size_t E, heads, rows; /* rows: of all heads */
+    bool bf16;
+};
+
+/* do . o of a row. */
+INLINE float delta_of(const struct sinks *s, size_t row, bool bf16)
+{
+    const void *d_o = s->call->operand[0].data, *o = s->call->operand[1].data;
+    vf sum = vset(0);
+
+    for (size_t d = 0; d < s->E; d += LANES)
+        sum += vload_n(d_o, row * s->E + d, s->E - d, bf16) *
+               vload_n(o, row * s->E + d, s->E - d, bf16);
+    return vsum(sum);
+}
+
+static void sink_item(void *arg, size_t h, int thread)
+{
+    const struct sinks *s = arg;
+    const float *lse = s->call->operand[2].data;
+    float z = ((const float *)s->call->operand[3].data)[h];
+    float *to = (float *)merak_call_out(s->call, 0)->data + h;
+    double sum = 0;
+
+    (void)thread;
+    for (size_t i = h; i < s->rows; i += s->heads)
+        sum -= (double)(expf(z - lse[i]) * (s->bf16 ? delta_of(s, i, true)
+                                                    : delta_of(s, i, false)));
+    *to = (float)(s->call->accumulate ? (double)*to + sum : sum);
+}
+
+CPU_KERNEL(attention_sinks_dw)
+{
+    struct sinks s = {.call = call,
+                      .E = merak_local_last(&call->operand[0]),
+                      .heads = merak_local_count(&call->operand[3]),
+                      .rows = merak_local_count(&call->operand[2]),
+                      .bf16 = call->operand[0].dtype == MERAK_BF16};
+    enum merak_status rc = cpu_check_dtype(call, 0, false, err);
+
+    if (rc == MERAK_OK)
+        merak_pool_run(sink_item, &s, s.heads);
+    return rc;
+}

@@ -43,6 +43,25 @@ struct merak_softmax_rows {
     float sum[2];          /* this lane's, of exponentials relative to it */
 };
 
+/* A sink is one more score, which comes first; its exponential is in the sum of
+ * one of the lanes that share a row.  Without, no key is seen yet. */
+template <typename T, typename F>
+static __device__ __forceinline__ void
+start_rows(const F &f, size_t h, merak_softmax_rows &r)
+{
+    float max = -INFINITY, sum = 0;
+
+    if (f.sinks != nullptr) {
+        max = F::PLAIN ? f.sinks[h] / f.scale
+                       : f.sinks[h] * merak_exp_base<T>::LOG_E;
+        sum = threadIdx.x % 4 == 0 ? 1 : 0;
+    }
+    for (int half = 0; half < 2; half++) {
+        r.max[half] = max;
+        r.sum[half] = sum;
+    }
+}
+
 /* Turn products of 16 queries with NT * 8 keys from `key` on into probabilities
  * relative to the row's new maximum, with dropout, and correct what o has. */
 template <typename T, typename F, int NT, int ND>
@@ -143,7 +162,8 @@ __launch_bounds__(merak_forward_tiling<T, DP, PLAIN>::THREADS,
 
 #pragma unroll
     for (int m = 0; m < MT; m++) {
-        r[m] = {walk.mine + m * TILE_ROWS, {}, {-INFINITY, -INFINITY}, {}};
+        r[m].query = walk.mine + m * TILE_ROWS;
+        start_rows<T>(f, walk.h, r[m]);
         for (int half = 0; half < 2; half++)
             r[m].seen_from[half] = first_key(
                 f, walk.b, r[m].query + threadIdx.x % WARP / 4 + half * 8);

@@ -28,6 +28,11 @@ template <typename T> struct merak_head_rows {
     int D;             /* channels of a head */
 };
 
+/* This rank's first head among all heads, and the number of queries and keys. */
+struct merak_all_pairs {
+    size_t group0, head0, R, queries, keys;
+};
+
 /* PLAIN: without dropout, cap and bias, so that a kernel has no code or
  * registers for them, and scale is positive: a row's largest product has the
  * largest score.
@@ -47,9 +52,7 @@ template <typename T, bool PLAIN_> struct merak_flash {
     float exp_scale; /* scale times LOG_E */
     bool whole, accumulate, drops;
     merak_drop drop;
-    /* for dropout: this rank's first head among all heads, and the number of
-     * queries and keys */
-    size_t group0, head0, full_R, full_T, full_keys;
+    merak_all_pairs all; /* for dropout */
     merak_head_rows<const T> q, k, v, d_o, o_in;
     merak_head_rows<T> o, dq, dk, dv;
     float *lse;        /* [B, rows, H] */
@@ -61,6 +64,7 @@ template <typename T, bool PLAIN_> struct merak_flash {
     /* [B], the keys of each sample, and those that all its queries see; NULL:
      * T_, and none */
     const int32_t *lengths, *prefix;
+    const float *sinks; /* [H], scores without a value; NULL: none */
     merak_lags lags;
 };
 
@@ -336,14 +340,14 @@ static merak_flash<T, PLAIN> view(const struct merak_attention *at,
     if (f.drops)
         f.drop = drop_of(at->step, at->stream, at->drop);
     f.drop.first_sample += at->lse->lo[0];
-    f.group0 = at->lse->lo[2];
-    f.full_R = 1;
+    f.all.group0 = at->lse->lo[2];
+    f.all.R = 1;
     if (at->lse->local.ndim == 4) { /* packed heads have no R */
-        f.head0 = at->lse->lo[3];
-        f.full_R = at->lse->full.dim[3];
+        f.all.head0 = at->lse->lo[3];
+        f.all.R = at->lse->full.dim[3];
     }
-    f.full_T = at->lse->full.dim[1];
-    f.full_keys = at->k.op->full.dim[1];
+    f.all.queries = at->lse->full.dim[1];
+    f.all.keys = at->k.op->full.dim[1];
     f.accumulate = at->accumulate;
     f.whole = true;
     view_side(&f.q, &at->q, &f.whole);
@@ -362,6 +366,8 @@ static merak_flash<T, PLAIN> view(const struct merak_attention *at,
         f.lengths = static_cast<const int32_t *>(at->lengths->data);
     if (at->prefix != nullptr)
         f.prefix = static_cast<const int32_t *>(at->prefix->data);
+    if (at->sinks != nullptr)
+        f.sinks = static_cast<const float *>(at->sinks->data);
     f.scaled_lse = static_cast<float *>(scratch);
     f.delta =
         f.scaled_lse + (scratch != nullptr ? merak_local_count(at->lse) : 0);

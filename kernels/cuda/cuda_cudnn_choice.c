@@ -94,6 +94,8 @@ static const char *lacks(const struct merak_kernel_call *call,
         return "with dropout";
     if (at->cap > 0)
         return "with capped scores";
+    if (at->sinks != NULL)
+        return "with sinks";
     if (at->pieces > 0)
         return "of a sequence in pieces";
     if (at->first > 0 || at->end < at->T ||

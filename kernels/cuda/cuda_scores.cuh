@@ -84,11 +84,11 @@ template <typename F>
 static __device__ __forceinline__ merak_mask mask_of(const F &f, size_t b,
                                                      size_t h)
 {
-    size_t head = (f.group0 + h / f.R) * f.full_R + f.head0 + h % f.R;
-    size_t row = (f.full_T + 3) / 4 * 4;
+    size_t head = (f.all.group0 + h / f.R) * f.all.R + f.all.head0 + h % f.R;
+    size_t row = (f.all.queries + 3) / 4 * 4;
 
     return merak_mask{!F::PLAIN && f.drops ? drop_key(f.drop, b) : 0,
-                      head * f.full_keys * row,
+                      head * f.all.keys * row,
                       F::PLAIN || f.lags.bias == nullptr
                           ? nullptr
                           : f.lags.bias + h * f.lags.lags};
@@ -104,7 +104,7 @@ static __device__ __forceinline__ float kept(const F &f, const merak_mask &mask,
 
     if (F::PLAIN || !f.drops)
         return 1;
-    element = mask.element + key * ((f.full_T + 3) / 4 * 4) + query;
+    element = mask.element + key * ((f.all.queries + 3) / 4 * 4) + query;
     philox(mask.key, element / 4, word);
     mine = element % 4 < 2 ? (element % 4 == 0 ? word[0] : word[1])
                            : (element % 4 == 2 ? word[2] : word[3]);

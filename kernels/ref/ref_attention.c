@@ -11,7 +11,10 @@
  * A soft cap c makes s_j = c tanh(a q_i . k_j / c), and gives ds_j the factor
  * 1 - (s_j / c)^2.  (Bello et al. 2016, arXiv:1611.09940, sec. 5.1, as in
  * Gemma 2, arXiv:2408.00118.)  A bias by distance is added to s_j, and its
- * gradient is the sum of ds_j / a over the pairs of a bucket.
+ * gradient is the sum of ds_j / a over the pairs of a bucket.  A sink z of the
+ * head is one more score, without a key and a value of 0:
+ *   lse = log(exp(z) + sum_j exp(s_j)),  dz = - sum_i exp(z - lse_i) delta_i
+ * and all else is as it was.
  */
 #include "config.h"
 
@@ -80,13 +83,16 @@ static double log_sum_exp(const struct merak_attention *at, size_t b, size_t h,
                           size_t i)
 {
     size_t first = merak_first_key(at, b, i), end = merak_end_key(at, b, i);
-    double max = -INFINITY, sum = 0;
+    double sink = at->sinks == NULL ? -INFINITY : ref_load(at->sinks, h);
+    double max = sink, sum = 0;
 
     for (size_t j = first; j < end; j++)
         max = fmax(max, score(at, b, h, i, j));
     for (size_t j = first; j < end; j++)
         sum += exp(score(at, b, h, i, j) - max);
-    return max + log(sum); /* -INFINITY if it sees no key */
+    if (at->sinks != NULL)
+        sum += exp(sink - max);
+    return max + log(sum); /* -INFINITY if it sees no key, and has no sink */
 }
 
 static void query_forward(const struct merak_attention *at, size_t b, size_t h,
@@ -301,4 +307,23 @@ REF_KERNEL(attention_biased_dx)
 
     merak_attention_dx_view(call, &at);
     return backward(&at, err);
+}
+
+/* Operands are do, o, lse and sinks; rows are those of all heads. */
+REF_KERNEL(attention_sinks_dw)
+{
+    const struct merak_operand *op = call->operand;
+    size_t E = merak_local_last(&op[0]), heads = merak_local_count(&op[3]);
+    size_t rows = merak_local_count(&op[2]);
+
+    (void)err;
+    for (size_t h = 0; h < heads; h++) {
+        double sum = 0;
+
+        for (size_t i = h; i < rows; i += heads)
+            sum -= exp(ref_load(&op[3], h) - ref_load(&op[2], i)) *
+                   dot(&op[0], i * E, &op[1], i * E, E);
+        ref_put(call, merak_call_out(call, 0), h, sum);
+    }
+    return MERAK_OK;
 }

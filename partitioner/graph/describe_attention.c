@@ -28,6 +28,11 @@ static struct merak_value *attend(struct merak_model *m, const char *op,
         attrs.f[4] = opt->bias.both_ways ? 1 : 0;
         in[n++] = opt->bias.table;
     }
+    if (opt->sinks != NULL) {
+        merak_model_make_bias(m, opt->sinks);
+        attrs.i[4] |= MERAK_ATTENTION_SINKS;
+        in[n++] = opt->sinks;
+    }
     return merak_model_apply(m, op, &attrs, n, in);
 }
 
@@ -104,6 +109,11 @@ merak_attention_with(struct merak_model *m, struct merak_value *q,
 
     if (!check_mask(m, opt) || !check_sequences(m, q, k, opt))
         return NULL;
+    if (opt->bias.table != NULL && opt->sinks != NULL) {
+        merak_model_fail(m, MERAK_ERR_UNSUPPORTED,
+                         "attention: a bias and sinks, expected either");
+        return NULL;
+    }
     return attend(m, opt->bias.table != NULL ? "attention_biased" : "attention",
                   attention_attrs(m, opt), 3, in, opt);
 }
@@ -116,10 +126,11 @@ merak_attention_packed_with(struct merak_model *m, struct merak_value *qkv,
 
     if (!check_mask(m, opt))
         return NULL;
-    if (opt->bias.table != NULL) {
+    if (opt->bias.table != NULL || opt->sinks != NULL) {
         merak_model_fail(m, MERAK_ERR_UNSUPPORTED,
-                         "attention: a bias with q, k and v packed, expected "
-                         "them apart (merak_attention_with())");
+                         "attention: %s with q, k and v packed, expected "
+                         "them apart (merak_attention_with())",
+                         opt->bias.table != NULL ? "a bias" : "sinks");
         return NULL;
     }
     return attend(m, "attention_packed", attention_attrs(m, opt), 1, in, opt);

@@ -54,6 +54,9 @@
  *                   never decreases along T)
  *                   (lengths i32[B]: how many keys there are)
  *                   (prefix i32[B]: how many keys all queries attend to)
+ *                   (sinks f32[G,R]: a logit of each head that is one more in
+ *                   every sum of exponentials, and so in lse; not of
+ *                   attention_packed)
  *     attention_biased  attention with (table c[N,G,R]) behind the other
  *                   inputs: N buckets of distances, of both sides if f[4] is 1,
  *                   the last one's from f[3] on (kernels/relative.h); f[2] is 0
@@ -176,6 +179,7 @@
  *     attention_biased_dx  B  the same -> dq, dk, dv, sums f32[B,N,G,R]: of the
  *                   gradients of scores by bucket
  *     attention_biased_dw  W  sums -> dtable f32[N,G,R]
+ *     attention_sinks_dw  W  do, o, lse, sinks -> dsinks f32[G,R]
  *     attention_packed_dx  B  do, qkv, o, lse, (optional inputs as forward) ->
  *                   dqkv; as forward
  *     relu2_dx      B  dy, x -> dx

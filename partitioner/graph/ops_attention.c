@@ -14,6 +14,10 @@
  * With a bias a table with a number for each bucket of distances and each head
  * is added to scores (kernels/relative.h).  Its gradient is summed by sample
  * here, and over samples by attention_biased_dw.
+ *
+ * Sinks, a number of each head, count in sums of exponentials alone.  As o and
+ * lse have them, the gradients of q, k and v do not need them: theirs is a node
+ * of its own, attention_sinks_dw.
  */
 #include "config.h"
 
@@ -39,12 +43,13 @@ static struct pattern pattern_of(const struct merak_infer *inf, const char *in,
     int64_t has = inf->attrs->i[4];
     struct pattern p;
 
-    snprintf(p.text, sizeof(p.text), "%s%s%s%s%s%s > %s", in,
+    snprintf(p.text, sizeof(p.text), "%s%s%s%s%s%s%s > %s", in,
              has & MERAK_ATTENTION_STARTS ? " starts=i:b" : "",
              has & MERAK_ATTENTION_STARTS ? positions : "",
              has & MERAK_ATTENTION_LENGTHS ? " lengths=i:b" : "",
              has & MERAK_ATTENTION_PREFIX ? " prefix=i:b" : "",
-             has & MERAK_ATTENTION_BIAS ? " table=c:Ngr" : "", out);
+             has & MERAK_ATTENTION_BIAS ? " table=c:Ngr" : "",
+             has & MERAK_ATTENTION_SINKS ? " sinks=f:gr" : "", out);
     return p;
 }
 
@@ -77,6 +82,9 @@ MERAK_DIMS(attention_biased_dx, ATTENTION_BIASED_DX)
 MERAK_DIMS(attention_biased_dw, "sums=f:bNgr > dtable=f:Ngr")
 MERAK_DIMS_SIGNATURE(attention_biased, ATTENTION)
 MERAK_COST(attention_biased_dw, 1)
+MERAK_DIMS(attention_sinks_dw,
+           "do=c:btgrE o=c:btgrE lse=f:btgr sinks=f:gr > dsinks=f:gr")
+MERAK_COST(attention_sinks_dw, 2)
 MERAK_DIMS(attention_packed_dx, ATTENTION_PACKED_DX)
 MERAK_DIMS_SIGNATURE(attention, ATTENTION)
 MERAK_DIMS_SIGNATURE(attention_packed, ATTENTION_PACKED)
@@ -383,12 +391,19 @@ static void attention_packed_dx_cost(const struct merak_infer *inf,
     pairs_cost(inf, 0, 1, 3, 2, cost);
 }
 
-/* Append the optional inputs of a node with `few` others to in[n].  Returns how
- * many inputs there are then. */
+static bool has_sinks(const struct merak_node *node)
+{
+    return merak_node_attrs(node)->i[4] & MERAK_ATTENTION_SINKS;
+}
+
+/* Append the optional inputs of a node with `few` others to in[n], but for
+ * sinks, which are the last.  Returns how many inputs there are then. */
 static int take_optional(const struct merak_node *node, int few,
                          struct merak_value **in, int n)
 {
-    for (int i = few; i < merak_node_in_count(node); i++)
+    int end = merak_node_in_count(node) - has_sinks(node);
+
+    for (int i = few; i < end; i++)
         in[n++] = merak_node_in(node, i);
     return n;
 }
@@ -407,15 +422,17 @@ static enum merak_status grouped_grad(struct merak_grad *g,
     struct merak_value *in[10] = {
         merak_grad_out(g, node, 0), q, k, v, merak_node_out(node, 0),
         merak_node_out(node, 1)};
+    struct merak_attrs attrs = *merak_node_attrs(node);
     int n_in = take_optional(node, 3, in, 6);
     enum merak_status rc = merak_grad_only_first(g, node, err);
 
+    attrs.i[4] &= ~(int64_t)MERAK_ATTENTION_SINKS;
     if (rc != MERAK_OK ||
         (!merak_grad_wanted(g, q) && !merak_grad_wanted(g, k) &&
          !merak_grad_wanted(g, v) && !others))
         return rc;
-    rc = merak_grad_node(g, node, MERAK_PHASE_B, op, merak_node_attrs(node),
-                         n_in, in, out, err);
+    rc = merak_grad_node(g, node, MERAK_PHASE_B, op, &attrs, n_in, in, out,
+                         err);
     for (int i = 0; i < 3 && rc == MERAK_OK; i++)
         rc = merak_grad_add(g, merak_node_in(node, i), out[i], err);
     return rc;
@@ -425,9 +442,18 @@ static enum merak_status attention_grad(struct merak_grad *g,
                                         const struct merak_node *node,
                                         struct merak_error *err)
 {
-    struct merak_value *out[3];
+    struct merak_value *out[3], *sinks;
+    struct merak_value *in[] = {merak_grad_out(g, node, 0),
+                                merak_node_out(node, 0),
+                                merak_node_out(node, 1), NULL};
+    enum merak_status rc =
+        grouped_grad(g, node, "attention_dx", false, out, err);
 
-    return grouped_grad(g, node, "attention_dx", false, out, err);
+    if (rc != MERAK_OK || !has_sinks(node))
+        return rc;
+    in[3] = sinks = merak_node_in(node, merak_node_in_count(node) - 1);
+    return merak_grad_param(g, node, sinks, "attention_sinks_dw", NULL, 4, in,
+                            err);
 }
 
 /* The table is the last input. */
@@ -516,7 +542,7 @@ static const struct merak_number biased_numbers[] = {
 
 /* k, v and their gradients are read back, or what they are packed with. */
 const struct merak_op merak_ops_attention[] = {
-    ATTENTION_ROW(attention, 3, 6, 2, attention_grad,
+    ATTENTION_ROW(attention, 3, 7, 2, attention_grad,
                   .looks_ahead = attention_looks_ahead,
                   .back_in = 1 << 1 | 1 << 2, .heads = attention_heads,
                   .numbers = attention_numbers),
@@ -537,5 +563,7 @@ const struct merak_op merak_ops_attention[] = {
                   .looks_ahead = biased_looks_ahead, .back_in = 1 << 2 | 1 << 3,
                   .back_out = 1 << 1 | 1 << 2),
     MERAK_OP(attention_biased_dw, 1, 1, 1, NULL),
+    MERAK_OP_WITH(attention_sinks_dw, 4, 4, 1, NULL,
+                  .step_use = MERAK_STEP_NONE),
     {.name = NULL},
 };

@@ -40,6 +40,7 @@ struct described {
     struct merak_attention_options opt;
     bool documents, crossed, lengths, prefix;
     size_t buckets; /* of a bias; 0: there is none */
+    bool sinks;
 };
 
 static struct merak_model *describe(const struct described *d)
@@ -59,6 +60,8 @@ static struct merak_model *describe(const struct described *d)
     if (d->buckets > 0)
         opt.bias.table =
             MERAK_PARAM(m, "bias", MERAK_NORMAL(1), d->buckets, 2, 2);
+    if (d->sinks)
+        opt.sinks = MERAK_PARAM(m, "sinks", MERAK_NORMAL(1), 2, 2);
     q = heads(m, x, "q", false);
     k = heads(m, of, "k", true);
     v = heads(m, of, "v", true);
@@ -132,6 +135,8 @@ static void mistakes_are_told(void **state)
          "expected more than 16, below which each distance has its own"},
         {{.opt = {.soft_cap = 2, .bias = {.farthest = 16}}, .buckets = 8},
          "attention_biased: a bias and a soft cap, expected either"},
+        {{.opt = {.bias = {.farthest = 16}}, .buckets = 8, .sinks = true},
+         "attention: a bias and sinks, expected either"},
     };
 
     (void)state;
@@ -205,6 +210,30 @@ static void gradients_take_the_same_inputs(void **state)
     merak_model_destroy(m);
 }
 
+/* But for sinks, whose own gradient is of what the forward left, and which no
+ * decay of weights moves. */
+static void sinks_have_a_gradient_of_their_own(void **state)
+{
+    const struct described d = {
+        .opt = {.window = 3}, .lengths = true, .sinks = true};
+    struct merak_model *m = describe(&d);
+    const struct merak_graph *graph = graph_of(m);
+    const struct merak_node *forward = find(graph, "attention");
+    const struct merak_node *back = find(graph, "attention_dx");
+    const struct merak_node *sinks = find(graph, "attention_sinks_dw");
+
+    (void)state;
+    assert_int_equal(forward->n_in, 5);
+    assert_int_equal(back->n_in, 7);
+    assert_ptr_equal(back->in[6], forward->in[3]);
+    assert_int_equal(back->attrs.i[4], MERAK_ATTENTION_LENGTHS);
+    assert_ptr_equal(sinks->in[1], forward->out[0]);
+    assert_ptr_equal(sinks->in[2], forward->out[1]);
+    assert_ptr_equal(sinks->in[3], forward->in[4]);
+    assert_false(forward->in[4]->decay);
+    merak_model_destroy(m);
+}
+
 /* A causal model reads nothing ahead; a model's numbers tell the others. */
 static void what_reads_ahead_is_known(void **state)
 {
@@ -256,6 +285,7 @@ int main(void)
         cmocka_unit_test(mistakes_are_told),
         cmocka_unit_test(costs_follow_the_closed_forms),
         cmocka_unit_test(gradients_take_the_same_inputs),
+        cmocka_unit_test(sinks_have_a_gradient_of_their_own),
         cmocka_unit_test(what_reads_ahead_is_known),
     };
 

@@ -131,6 +131,8 @@ static const struct {
     {"attention_dx", 0, 0, Q " " Q " " K " " K " " Q " " L, Q " " K " " K,
      "btgrE btgrD bSgD bSgE btgrE btgr btgrD bSgD bSgE;"},
     {"attention_biased_dw", 0, 0, "f32[2,32,2,3]", "f32[32,2,3]", "bNgr Ngr;"},
+    {"attention_sinks_dw", 0, 0, Q " " Q " " L " f32[2,3]", "f32[2,3]",
+     "btgrE btgrE btgr gr gr;"},
     {"attention_packed", 0, 0, "bf16[2,16,3,4,8]", "bf16[2,16,4,8] f32[2,16,4]",
      "bT3hD bThD bTh;"},
     {"attention_packed_dx", 0, 0,

@@ -24,6 +24,7 @@
 #include "kernels/cuda/cuda_position.cu"
 #include "kernels/cuda/cuda_rope.cu"
 #include "kernels/cuda/cuda_route.cu"
+#include "kernels/cuda/cuda_sinks.cu"
 #include "kernels/cuda/cuda_step.cu"
 #include "kernels/cuda/cuda_topk.cu"
 #include "kernels/cuda/cuda_window.cu"

@@ -222,6 +222,7 @@ static int64_t attention_input(char type)
            : type == KC_LENGTHS ? MERAK_ATTENTION_LENGTHS
            : type == KC_PREFIX  ? MERAK_ATTENTION_PREFIX
            : type == KC_TABLE   ? MERAK_ATTENTION_BIAS
+           : type == KC_SINKS   ? MERAK_ATTENTION_SINKS
                                 : 0;
 }
 
@@ -257,6 +258,13 @@ static int optional_inputs(const char *op, int n_in)
     return 0;
 }
 
+/* Has an attention sinks, which its other gradients do not read? */
+static bool has_sinks(const struct kc *c)
+{
+    return strcmp(c->op, "attention") == 0 &&
+           c->attrs.i[4] & MERAK_ATTENTION_SINKS;
+}
+
 bool kc_shares_pool(const struct kc *c)
 {
     return strcmp(c->op, "experts") == 0 && c->attrs.i[0] > 0;
@@ -274,14 +282,21 @@ bool kc_grad_fits(const struct kc_grad *grad, const struct kc *forward)
     if (strcmp(grad->op, "pool_dx") == 0 &&
         (grad->n_in == 2) != (forward->attrs.i[1] == MERAK_POOL_MAX))
         return false;
+    if (strcmp(grad->op, "attention_sinks_dw") == 0)
+        return has_sinks(forward);
     return strcmp(grad->forward, forward->op) == 0 &&
+           (strcmp(grad->op, "attention_dx") != 0 ||
+            grad->from[4] == forward->call.n_in) && /* o */
            optional_inputs(grad->op, grad->n_in) ==
-               optional_inputs(forward->op, forward->call.n_in);
+               optional_inputs(forward->op, forward->call.n_in) -
+                   has_sinks(forward);
 }
 
 static void grad_attrs(struct kc *c, const struct kc *forward)
 {
     c->attrs = forward->attrs;
+    if (has_sinks(forward))
+        c->attrs.i[4] &= ~(int64_t)MERAK_ATTENTION_SINKS;
     if (strcmp(c->op, "mean_dx") == 0)
         c->attrs.i[1] =
             (int64_t)forward->call.operand[0].local.dim[forward->attrs.i[0]];

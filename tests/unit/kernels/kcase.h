@@ -29,6 +29,7 @@ enum {
     KC_PREFIX = 'x',   /* i32 [B] in [0, row->vocab]: keys that all see; the
                           last one is most of them */
     KC_TABLE = 'y',    /* KC_COMPUTE: biases of attention */
+    KC_SINKS = 'z',    /* KC_FLOAT: sinks of attention */
     KC_PAIRS = 'q',    /* i32 [B, T], where second answers of a few tokens
                           begin, or 0 */
     KC_REST = 'r',     /* KC_IDS, every third of them of no expert */
@@ -99,7 +100,7 @@ int kc_rows(int size, struct kc_row *row, int max);
 int kc_window_rows(int size, struct kc_row *row, int max);
 /* Those of norms and joins of channels. */
 int kc_channel_rows(int size, struct kc_row *row, int max);
-#define KC_MAX_ROWS 144
+#define KC_MAX_ROWS 160
 #define KC_SIZES 5
 /* Those of attention: B samples of T queries, G kv heads of R heads. */
 struct kc_heads {

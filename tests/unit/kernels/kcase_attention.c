@@ -169,6 +169,28 @@ int kc_attention_rows(const struct kc_heads *h, struct kc_row *row, int max)
                      {'l', N(B)},
                      {'c', N(B, T, G, R, D)},
                      {'f', N(B, T, G, R)}}},
+        /* with sinks: and a window, and documents, and a cap */
+        {.op = "attention",
+         .n_in = 4,
+         .n_out = 2,
+         .attrs = {.i = {6, 3}, .f = {0.3, 0.7}},
+         .operand = {{'c', N(B, T, G, R, D)},
+                     {'c', N(B, T, G, D)},
+                     {'c', N(B, T, G, less)},
+                     {'z', N(G, R)},
+                     {'c', N(B, T, G, R, less)},
+                     {'f', N(B, T, G, R)}}},
+        {.op = "attention",
+         .n_in = 5,
+         .n_out = 2,
+         .attrs = {.f = {0, 0, 1.5}},
+         .operand = {{'c', N(B, T, G, R, D)},
+                     {'c', N(B, T, G, D)},
+                     {'c', N(B, T, G, D)},
+                     {'s', N(B, T)},
+                     {'z', N(G, R)},
+                     {'c', N(B, T, G, R, D)},
+                     {'f', N(B, T, G, R)}}},
         /* with biases: both ways, one way, of samples with fewer keys */
         {.op = "attention_biased",
          .n_in = 4,
@@ -221,7 +243,8 @@ static const struct mask {
     {150, 150, 5, 100, ""}, {198, 198, 64, 64, "l"}, {198, 198, 0, 0, "l"},
     {130, 130, 0, 0, "x"},  {198, 198, 0, 0, "lx"},  {150, 150, 33, 0, "l"},
     {1, 129, 0, -1, "l"},   {150, 150, 0, 0, "y"},   {70, 198, 0, -1, "y"},
-    {198, 70, 0, -1, "ly"}, {198, 198, 0, -1, "ly"},
+    {198, 70, 0, -1, "ly"}, {198, 198, 0, -1, "ly"}, {198, 198, 0, -1, "lz"},
+    {150, 150, 33, 0, "z"}, {150, 150, 0, 0, "z"},
 };
 
 int kc_mask_row(int i, struct kc_row *row)
@@ -252,6 +275,8 @@ int kc_mask_row(int i, struct kc_row *row)
         row->attrs.f[3] = both ? 128 : 90;
         row->attrs.f[4] = both;
     }
+    if (extra > 0 && masks[i].inputs[extra - 1] == KC_SINKS)
+        row->operand[2 + extra] = (struct kc_operand){KC_SINKS, N(1, 2)};
     row->n_in = 3 + (int)extra;
     row->operand[3 + extra] = row->operand[0];
     row->operand[4 + extra] = (struct kc_operand){'f', N(2, masks[i].T, 1, 2)};

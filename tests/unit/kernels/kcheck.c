@@ -515,6 +515,12 @@ bool kc_is_back(const struct merak_op *op, int n_in, int o)
     return o < n_in ? op->back_in >> o & 1 : op->back_out >> (o - n_in) & 1;
 }
 
+/* Sinks have neither samples nor positions. */
+static bool has_positions(const struct kc *c, int o)
+{
+    return !(c->attrs.i[4] & MERAK_ATTENTION_SINKS) || o != c->call.n_in - 1;
+}
+
 /* Run positions [lo, hi) and put what they give where it belongs in `all`. */
 static void run_slice(const struct kc_suite *suite, struct kc *all, size_t lo,
                       size_t hi, bool accumulate)
@@ -526,8 +532,9 @@ static void run_slice(const struct kc_suite *suite, struct kc *all, size_t lo,
     kc_copy(&part, all);
     part.call.accumulate = accumulate;
     for (int o = 0; o < n; o++)
-        kc_slice(&part, all, o, 1, kc_is_back(op, n_in, o) ? 0 : lo,
-                 kc_is_back(op, n_in, o) ? hi : hi - lo);
+        if (has_positions(all, o))
+            kc_slice(&part, all, o, 1, kc_is_back(op, n_in, o) ? 0 : lo,
+                     kc_is_back(op, n_in, o) ? hi : hi - lo);
     suite->run(&part);
     for (int o = n_in; o < n; o++) {
         size_t row = kc_count(all, o) / all->call.operand[o].local.dim[1];
@@ -550,7 +557,8 @@ int kc_check_slices(const struct kc_suite *suite, const struct kc *c)
         return 0;
     kc_copy(&one, c);
     for (int o = 0; o < c->call.n_in + c->call.n_out; o++)
-        kc_slice(&one, c, o, 0, 0, 1);
+        if (has_positions(c, o))
+            kc_slice(&one, c, o, 0, 0, 1);
     kc_copy(&all, &one);
     kc_run(&one, "ref");
     for (int k = 2; k >= 0; k--) /* as backwards come */
