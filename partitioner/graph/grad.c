@@ -14,6 +14,7 @@
 #include "partitioner/graph/dims.h"
 #include "partitioner/graph/letters.h"
 
+#include "base/arrays.h"
 #include "base/error.h"
 
 #include <stdlib.h>
@@ -309,6 +310,9 @@ enum merak_status merak_graph_differentiate(struct merak_graph *graph,
 {
     size_t n = (size_t)graph->n_values;
     struct merak_grad g = {.graph = graph, .n_values = graph->n_values};
+    const struct merak_array arrays[] = {MERAK_ARRAY(g.sum, n),
+                                         MERAK_ARRAY(g.wanted, n),
+                                         MERAK_ARRAY(g.uses, n)};
     enum merak_status rc;
 
     if (graph->loss == NULL)
@@ -316,13 +320,9 @@ enum merak_status merak_graph_differentiate(struct merak_graph *graph,
     if (graph->n_nodes != graph->n_forward)
         return merak_fail(err, MERAK_ERR_PARAM,
                           "the graph already has its gradients");
-    g.sum = calloc(n, sizeof(*g.sum));
-    g.wanted = calloc(n, sizeof(*g.wanted));
-    g.uses = calloc(n, sizeof(*g.uses));
-    if (g.sum == NULL || g.wanted == NULL || g.uses == NULL) {
-        rc = merak_fail_nomem(err, n * sizeof(*g.sum));
-        goto out;
-    }
+    rc = MERAK_ARRAYS(arrays, err);
+    if (rc != MERAK_OK)
+        return rc;
     merak_graph_letter_recycled(graph);
     mark_wanted(&g);
     rc = emit(&g, err);
@@ -338,9 +338,6 @@ enum merak_status merak_graph_differentiate(struct merak_graph *graph,
         graph->n_nodes = graph->n_forward;
         graph->n_values = g.n_values;
     }
-out:
     free(g.sum);
-    free(g.wanted);
-    free(g.uses);
     return rc;
 }

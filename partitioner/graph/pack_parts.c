@@ -12,6 +12,7 @@
 
 #include "partitioner/graph/letters.h"
 
+#include "base/arrays.h"
 #include "base/error.h"
 
 #include <stdlib.h>
@@ -197,16 +198,14 @@ enum merak_status merak_graph_pack(const struct merak_graph *graph,
 {
     size_t values = (size_t)graph->n_values + 1;
     struct packer p = {.graph = graph, .how = pack, .err = err};
+    const struct merak_array arrays[] = {MERAK_ARRAY(p.now, values),
+                                         MERAK_ARRAY(p.sent, values),
+                                         MERAK_ARRAY(p.last, values)};
     enum merak_status rc = merak_graph_create(&p.to, err);
 
-    if (rc != MERAK_OK)
-        return rc;
-    p.now = calloc(values, sizeof(struct merak_value *));
-    p.sent = calloc(values, sizeof(*p.sent));
-    p.last = calloc(values, sizeof(*p.last));
-    if (p.now == NULL || p.sent == NULL || p.last == NULL) {
-        rc = merak_fail_nomem(err, values * sizeof(*p.sent));
-    } else {
+    if (rc == MERAK_OK)
+        rc = MERAK_ARRAYS(arrays, err);
+    if (rc == MERAK_OK) {
         find_last_readers(&p);
         copy_facts(&p);
     }
@@ -220,7 +219,5 @@ enum merak_status merak_graph_pack(const struct merak_graph *graph,
     }
     merak_graph_destroy(p.to);
     free(p.now);
-    free(p.sent);
-    free(p.last);
     return rc;
 }

@@ -7,6 +7,7 @@
 #include "partitioner/graph/layer_names.h"
 #include "partitioner/graph/letters.h"
 
+#include "base/arrays.h"
 #include "base/error.h"
 #include "base/text_writer.h"
 
@@ -294,36 +295,24 @@ enum merak_status merak_parts_create(int n_nodes, int n,
                                      struct merak_parts **parts_p,
                                      struct merak_error *err)
 {
-    struct merak_parts *parts = calloc(1, sizeof(*parts));
-    size_t nodes = (size_t)n_nodes + 1;
+    size_t nodes = (size_t)n_nodes + 1, places = (size_t)n + 1;
+    struct merak_parts p = {.n = n, .n_nodes = n_nodes}, *parts;
+    const struct merak_array arrays[] = {
+        MERAK_ARRAY(parts, 1), MERAK_ARRAY(p.of_node, nodes),
+        MERAK_ARRAY(p.block, nodes), MERAK_ARRAY(p.n_blocks, places),
+        MERAK_ARRAY(p.place, places)};
+    enum merak_status rc = MERAK_ARRAYS(arrays, err);
 
-    if (parts == NULL)
-        return merak_fail_nomem(err, sizeof(*parts));
-    *parts = (struct merak_parts){
-        .n = n,
-        .n_nodes = n_nodes,
-        .of_node = calloc(nodes, sizeof(*parts->of_node)),
-        .block = calloc(nodes, sizeof(*parts->block)),
-        .n_blocks = calloc((size_t)n + 1, sizeof(*parts->n_blocks)),
-        .place = calloc((size_t)n + 1, sizeof(*parts->place))};
-    if (parts->of_node == NULL || parts->block == NULL ||
-        parts->n_blocks == NULL || parts->place == NULL) {
-        merak_parts_destroy(parts);
-        return merak_fail_nomem(err, nodes * sizeof(*parts->block));
+    if (rc == MERAK_OK) {
+        *parts = p;
+        *parts_p = parts;
     }
-    *parts_p = parts;
-    return MERAK_OK;
+    return rc;
 }
 
 void merak_parts_destroy(struct merak_parts *parts)
 {
-    if (parts == NULL)
-        return;
-    free(parts->of_node);
-    free(parts->block);
-    free(parts->n_blocks);
-    free(parts->place);
-    free(parts);
+    free(parts); /* and its arrays */
 }
 
 static enum merak_status copy_parts(const struct merak_parts *from,

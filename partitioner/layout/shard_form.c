@@ -12,6 +12,7 @@
 
 #include "partitioner/graph/dims.h"
 
+#include "base/arrays.h"
 #include "base/error.h"
 
 #include <assert.h>
@@ -22,13 +23,13 @@ enum merak_status merak_forms_init(struct merak_forms *forms,
 {
     const struct merak_graph *graph = forms->graph;
     size_t n = (size_t)graph->n_nodes + 1, v = (size_t)graph->n_values + 1;
+    const struct merak_array arrays[] = {MERAK_ARRAY(forms->first_grad, n),
+                                         MERAK_ARRAY(forms->next_grad, n),
+                                         MERAK_ARRAY(forms->code, v)};
+    enum merak_status rc = MERAK_ARRAYS(arrays, err);
 
-    forms->first_grad = malloc(n * sizeof(int));
-    forms->next_grad = malloc(n * sizeof(int));
-    forms->code = malloc(v * sizeof(int));
-    if (forms->first_grad == NULL || forms->next_grad == NULL ||
-        forms->code == NULL)
-        return merak_fail_nomem(err, (2 * n + v) * sizeof(int));
+    if (rc != MERAK_OK)
+        return rc;
     for (size_t i = 0; i < n; i++)
         forms->first_grad[i] = forms->next_grad[i] = -1;
     for (int i = graph->n_nodes - 1; i >= graph->n_forward; i--) {
@@ -45,8 +46,6 @@ enum merak_status merak_forms_init(struct merak_forms *forms,
 void merak_forms_fini(struct merak_forms *forms)
 {
     free(forms->first_grad);
-    free(forms->next_grad);
-    free(forms->code);
 }
 
 int merak_code_dual(const struct merak_mesh *mesh, int code)

@@ -13,6 +13,7 @@
 
 #include "partitioner/layout/shard_form.h"
 
+#include "base/arrays.h"
 #include "base/error.h"
 #include "base/rng.h"
 
@@ -436,11 +437,16 @@ static enum merak_status expand_all(struct search *s,
     return MERAK_OK;
 }
 
-static void layer_free(struct layer *layer)
+/* With records of so many values; cost[] holds the memory of all. */
+static enum merak_status layer_alloc(struct layer *layer, size_t width,
+                                     struct merak_error *err)
 {
-    free(layer->cost);
-    free(layer->hash);
-    free(layer->record);
+    size_t n = (size_t)layer->n;
+    const struct merak_array arrays[] = {MERAK_ARRAY(layer->cost, n),
+                                         MERAK_ARRAY(layer->hash, n),
+                                         MERAK_ARRAY(layer->record, n * width)};
+
+    return MERAK_ARRAYS(arrays, err);
 }
 
 /* Keep the cheapest states and how they were reached. */
@@ -448,21 +454,18 @@ static enum merak_status next_layer(struct search *s, int node,
                                     struct merak_error *err)
 {
     struct layer next = {.n_live = s->n_keep};
-    size_t width = (size_t)(s->n_keep > 0 ? s->n_keep : 1), n;
+    size_t width = (size_t)(s->n_keep > 0 ? s->n_keep : 1);
     struct trace *trace;
+    enum merak_status rc;
 
     qsort(s->found, (size_t)s->n_found, sizeof(*s->found), by_cost);
     next.n = s->n_found < BEAM ? s->n_found : BEAM;
-    n = (size_t)next.n;
-    next.cost = malloc(n * sizeof(*next.cost));
-    next.hash = malloc(n * sizeof(*next.hash));
-    next.record = calloc(n * width, sizeof(*next.record));
-    trace = s->trace[node] = malloc(n * sizeof(*trace));
-    if (next.cost == NULL || next.hash == NULL || next.record == NULL ||
-        trace == NULL) {
-        layer_free(&next);
-        return merak_fail_nomem(err, n * width * sizeof(*next.record));
-    }
+    trace = s->trace[node] = malloc((size_t)next.n * sizeof(*trace));
+    if (trace == NULL)
+        return merak_fail_nomem(err, (size_t)next.n * sizeof(*trace));
+    rc = layer_alloc(&next, width, err);
+    if (rc != MERAK_OK)
+        return rc;
     for (int i = 0; i < next.n; i++) {
         next.cost[i] = s->found[i].cost;
         next.hash[i] = s->found[i].hash;
@@ -470,7 +473,7 @@ static enum merak_status next_layer(struct search *s, int node,
         memcpy(next.record + i * next.n_live, found_at(s, s->found[i].index),
                (size_t)next.n_live * sizeof(*next.record));
     }
-    layer_free(&s->now);
+    free(s->now.cost);
     s->now = next;
     return MERAK_OK;
 }
@@ -512,25 +515,23 @@ static enum merak_status search_init(struct search *s, struct merak_error *err)
 {
     const struct merak_graph *graph = s->forms.graph;
     size_t n = (size_t)graph->n_values + 1;
+    const struct merak_array arrays[] = {
+        MERAK_ARRAY(s->last_use, n),
+        MERAK_ARRAY(s->slot, n),
+        MERAK_ARRAY(s->live, n),
+        MERAK_ARRAY(s->slots, n),
+        MERAK_ARRAY(s->keep, n),
+        MERAK_ARRAY(s->lasts, n),
+        MERAK_ARRAY(s->may_touch, n),
+        MERAK_ARRAY(s->touched, n),
+        MERAK_ARRAY(s->trace, (size_t)graph->n_forward + 1)};
+    enum merak_status rc = MERAK_ARRAYS(arrays, err);
 
-    s->last_use = malloc(n * sizeof(int));
-    s->slot = malloc(n * sizeof(int));
-    s->live = malloc(n * sizeof(int));
-    s->slots = malloc(n * sizeof(int));
-    s->keep = malloc(n * sizeof(int));
-    s->lasts = malloc(n * sizeof(*s->lasts));
-    s->may_touch = malloc(n * sizeof(*s->may_touch));
-    s->touched = malloc(n * sizeof(int));
-    s->trace = calloc((size_t)graph->n_forward + 1, sizeof(*s->trace));
-    s->now = (struct layer){.n = 1,
-                            .cost = calloc(1, sizeof(double)),
-                            .hash = calloc(1, sizeof(uint64_t)),
-                            .record = calloc(1, sizeof(struct record))};
-    if (s->last_use == NULL || s->slot == NULL || s->live == NULL ||
-        s->slots == NULL || s->keep == NULL || s->lasts == NULL ||
-        s->may_touch == NULL || s->touched == NULL || s->trace == NULL ||
-        s->now.cost == NULL || s->now.hash == NULL || s->now.record == NULL)
-        return merak_fail_nomem(err, 5 * n * sizeof(int));
+    s->now.n = 1;
+    if (rc == MERAK_OK)
+        rc = layer_alloc(&s->now, 1, err);
+    if (rc != MERAK_OK)
+        return rc;
     for (size_t i = 0; i < n; i++)
         s->last_use[i] = s->slot[i] = -1;
     for (int i = 0; i < graph->n_forward; i++)
@@ -544,16 +545,8 @@ static void search_fini(struct search *s)
     merak_forms_fini(&s->forms);
     for (int i = 0; i < s->forms.graph->n_forward && s->trace != NULL; i++)
         free(s->trace[i]);
-    free(s->trace);
     free(s->last_use);
-    free(s->slot);
-    free(s->live);
-    free(s->slots);
-    free(s->keep);
-    free(s->lasts);
-    free(s->may_touch);
-    free(s->touched);
-    layer_free(&s->now);
+    free(s->now.cost);
 }
 
 enum merak_status merak_shard_search(

@@ -23,6 +23,7 @@
 
 #include "partitioner/graph/mem_pool.h"
 
+#include "base/arrays.h"
 #include "base/error.h"
 
 #include <assert.h>
@@ -444,16 +445,14 @@ static void writer_init(struct merak_shard_writer *w)
 {
     size_t v = (size_t)w->old->n_values + 1, n = (size_t)w->old->n_nodes + 1;
 
-    w->entry = calloc(v, sizeof(*w->entry));
-    w->chain = calloc(v, sizeof(*w->chain));
-    w->is_part = calloc(v, sizeof(*w->is_part));
-    w->crosses = calloc(v, sizeof(*w->crosses));
-    w->node = calloc(n, sizeof(*w->node));
-    if (w->entry == NULL || w->chain == NULL || w->is_part == NULL ||
-        w->crosses == NULL || w->node == NULL) {
-        w->rc = merak_fail_nomem(w->err, v * sizeof(*w->entry));
+    const struct merak_array arrays[] = {
+        MERAK_ARRAY(w->entry, v), MERAK_ARRAY(w->chain, v),
+        MERAK_ARRAY(w->is_part, v), MERAK_ARRAY(w->crosses, v),
+        MERAK_ARRAY(w->node, n)};
+
+    w->rc = MERAK_ARRAYS(arrays, w->err);
+    if (w->rc != MERAK_OK)
         return;
-    }
     w->mesh = w->out->mesh;
     mark_parts(w);
     mark_crossing(w);
@@ -473,10 +472,6 @@ static void writer_fini(struct merak_shard_writer *w)
 {
     merak_graph_destroy(w->graph);
     free(w->entry);
-    free(w->chain);
-    free(w->is_part);
-    free(w->crosses);
-    free(w->node);
 }
 
 enum merak_status merak_shard_write(const struct merak_graph *graph,

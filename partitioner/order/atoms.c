@@ -5,6 +5,7 @@
 
 #include "partitioner/order/atoms.h"
 
+#include "base/arrays.h"
 #include "base/error.h"
 
 #include <assert.h>
@@ -187,31 +188,42 @@ static bool make_edges(struct maker *m)
 
 /* --- together ------------------------------------------------------------- */
 
+static enum merak_status maker_alloc(struct maker *m, size_t nodes,
+                                     size_t values, struct merak_error *err)
+{
+    const struct merak_array arrays[] = {MERAK_ARRAY(m->depends, nodes),
+                                         MERAK_ARRAY(m->owner, nodes),
+                                         MERAK_ARRAY(m->last, values)};
+
+    return MERAK_ARRAYS(arrays, err);
+}
+
+static enum merak_status atoms_alloc(struct merak_atoms *atoms, size_t nodes,
+                                     size_t edges, struct merak_error *err)
+{
+    const struct merak_array arrays[] = {MERAK_ARRAY(atoms->of_node, nodes),
+                                         MERAK_ARRAY(atoms->first, nodes),
+                                         MERAK_ARRAY(atoms->node, nodes),
+                                         MERAK_ARRAY(atoms->dag.seconds, nodes),
+                                         MERAK_ARRAY(atoms->dag.memory, nodes),
+                                         MERAK_ARRAY(atoms->dag.edge, edges)};
+
+    return MERAK_ARRAYS(arrays, err);
+}
+
 static enum merak_status maker_init(struct maker *m, struct merak_atoms *atoms,
                                     const struct merak_sharded *sharded,
                                     struct merak_error *err)
 {
     size_t nodes = (size_t)sharded->graph->n_nodes + 2, edges = nodes;
+    enum merak_status rc;
 
     for (int n = 0; n < sharded->graph->n_nodes; n++)
         edges += (size_t)sharded->graph->node[n]->n_in;
     *m = (struct maker){.atoms = atoms, .graph = sharded->graph};
     *atoms = (struct merak_atoms){.dag = {.n = 0}};
-    m->depends = calloc(nodes, sizeof(*m->depends));
-    m->owner = calloc(nodes, sizeof(*m->owner));
-    m->last = calloc((size_t)m->graph->n_values + 1, sizeof(*m->last));
-    atoms->of_node = calloc(nodes, sizeof(int));
-    atoms->first = calloc(nodes, sizeof(int));
-    atoms->node = calloc(nodes, sizeof(int));
-    atoms->dag.seconds = calloc(nodes, sizeof(double));
-    atoms->dag.memory = calloc(nodes, sizeof(double));
-    atoms->dag.edge = calloc(edges, sizeof(*atoms->dag.edge));
-    if (m->depends == NULL || m->owner == NULL || m->last == NULL ||
-        atoms->of_node == NULL || atoms->first == NULL || atoms->node == NULL ||
-        atoms->dag.seconds == NULL || atoms->dag.memory == NULL ||
-        atoms->dag.edge == NULL)
-        return merak_fail_nomem(err, edges * sizeof(*atoms->dag.edge));
-    return MERAK_OK;
+    rc = maker_alloc(m, nodes, (size_t)m->graph->n_values + 1, err);
+    return rc == MERAK_OK ? atoms_alloc(atoms, nodes, edges, err) : rc;
 }
 
 /* Uses of a value keep their order.  If another use is between those of one
@@ -241,17 +253,10 @@ enum merak_status merak_atoms_init(struct merak_atoms *atoms,
         measure(&m);
     }
     free(m.depends);
-    free(m.owner);
-    free(m.last);
     return rc;
 }
 
 void merak_atoms_fini(struct merak_atoms *atoms)
 {
-    free(atoms->dag.seconds);
-    free(atoms->dag.memory);
-    free(atoms->dag.edge);
     free(atoms->of_node);
-    free(atoms->first);
-    free(atoms->node);
 }

@@ -27,6 +27,7 @@
 
 #include "partitioner/order/coarsen.h"
 
+#include "base/arrays.h"
 #include "base/error.h"
 
 #include <stdlib.h>
@@ -228,22 +229,16 @@ static enum merak_status make_blocks(struct merak_coarsening *w, int *block,
 {
     struct blocks b = {.n = w->level->dag.n, .of = block};
     size_t n = (size_t)b.n + 1;
-    int *coarse = calloc((size_t)w->n + 1, sizeof(*coarse));
-    enum merak_status rc = MERAK_OK;
+    int *coarse;
+    const struct merak_array arrays[] = {
+        MERAK_ARRAY(coarse, (size_t)w->n + 1), MERAK_ARRAY(b.seconds, n),
+        MERAK_ARRAY(b.memory, n), MERAK_ARRAY(b.items, n)};
+    enum merak_status rc = MERAK_ARRAYS(arrays, w->err);
 
-    b.seconds = calloc(n, sizeof(*b.seconds));
-    b.memory = calloc(n, sizeof(*b.memory));
-    b.items = calloc(n, sizeof(*b.items));
-    if (coarse == NULL || b.seconds == NULL || b.memory == NULL ||
-        b.items == NULL)
-        rc = merak_fail_nomem(w->err, n * sizeof(double));
     if (rc == MERAK_OK)
         rc = uncoarsen(w, &b, coarse);
     *n_blocks_p = b.n;
     free(coarse);
-    free(b.seconds);
-    free(b.memory);
-    free(b.items);
     return rc;
 }
 

@@ -9,6 +9,7 @@
 
 #include "partitioner/order/coarsen.h"
 
+#include "base/arrays.h"
 #include "base/error.h"
 
 #include <math.h>
@@ -22,16 +23,21 @@
 
 static void level_destroy(struct merak_level *l)
 {
-    if (l == NULL)
-        return;
-    free(l->dag.seconds);
-    free(l->dag.memory);
-    free(l->dag.edge);
-    free(l->next);
-    free(l->prev);
-    free(l->prev_of);
-    free(l->up);
+    if (l != NULL)
+        free(l->dag.seconds);
     free(l);
+}
+
+static enum merak_status level_alloc(struct merak_level *l, size_t items,
+                                     size_t edges, struct merak_error *err)
+{
+    const struct merak_array arrays[] = {
+        MERAK_ARRAY(l->dag.seconds, items), MERAK_ARRAY(l->dag.memory, items),
+        MERAK_ARRAY(l->dag.edge, edges),    MERAK_ARRAY(l->next, items),
+        MERAK_ARRAY(l->prev, edges),        MERAK_ARRAY(l->prev_of, items),
+        MERAK_ARRAY(l->up, items)};
+
+    return MERAK_ARRAYS(arrays, err);
 }
 
 static struct merak_level *level_create(int n, int n_edges)
@@ -42,20 +48,10 @@ static struct merak_level *level_create(int n, int n_edges)
     if (l == NULL)
         return NULL;
     l->dag.n = n;
-    l->dag.seconds = calloc(items, sizeof(double));
-    l->dag.memory = calloc(items, sizeof(double));
-    l->dag.edge = calloc(edges, sizeof(*l->dag.edge));
-    l->next = calloc(items, sizeof(int));
-    l->prev = calloc(edges, sizeof(int));
-    l->prev_of = calloc(items, sizeof(int));
-    l->up = calloc(items, sizeof(int));
-    if (l->dag.seconds == NULL || l->dag.memory == NULL ||
-        l->dag.edge == NULL || l->next == NULL || l->prev == NULL ||
-        l->prev_of == NULL || l->up == NULL) {
-        level_destroy(l);
-        return NULL;
-    }
-    return l;
+    if (level_alloc(l, items, edges, NULL) == MERAK_OK)
+        return l;
+    level_destroy(l);
+    return NULL;
 }
 
 static int compare_edges(const void *a, const void *b)
@@ -296,36 +292,27 @@ static void merge_item(struct merging *m, const struct merak_coarsening *w,
     }
 }
 
-static void merging_fini(struct merging *m)
-{
-    free(m->mate);
-    free(m->at);
-    free(m->pos);
-    free(m->mark);
-    free(m->stack);
-    free(m->moved);
-}
-
-static bool merging_init(struct merging *m, const struct merak_level *l,
-                         double most)
+/* mate[] holds the memory of all its arrays. */
+static enum merak_status merging_init(struct merging *m,
+                                      const struct merak_level *l, double most,
+                                      struct merak_error *err)
 {
     size_t n = (size_t)l->dag.n + 1;
+    const struct merak_array arrays[] = {
+        MERAK_ARRAY(m->mate, n),  MERAK_ARRAY(m->at, n),
+        MERAK_ARRAY(m->pos, n),   MERAK_ARRAY(m->mark, n),
+        MERAK_ARRAY(m->moved, n), MERAK_ARRAY(m->stack, LOOK + 1)};
+    enum merak_status rc;
 
     *m = (struct merging){.level = l, .most = most, .left = l->dag.n};
-    m->mate = calloc(n, sizeof(int));
-    m->at = calloc(n, sizeof(int));
-    m->pos = calloc(n, sizeof(int));
-    m->mark = calloc(n, sizeof(int));
-    m->stack = calloc(LOOK + 1, sizeof(int));
-    m->moved = calloc(n, sizeof(int));
-    if (m->mate == NULL || m->at == NULL || m->pos == NULL || m->mark == NULL ||
-        m->stack == NULL || m->moved == NULL)
-        return false;
+    rc = MERAK_ARRAYS(arrays, err);
+    if (rc != MERAK_OK)
+        return rc;
     for (int i = 0; i < l->dag.n; i++) {
         m->mate[i] = -1;
         m->at[i] = m->pos[i] = i;
     }
-    return true;
+    return MERAK_OK;
 }
 
 struct timed {
@@ -368,12 +355,10 @@ static enum merak_status coarsen_once(struct merak_coarsening *w, double most,
     struct merak_level *l = w->level;
     struct merging m;
     int n = 0;
-    enum merak_status rc;
+    enum merak_status rc = merging_init(&m, l, most, w->err);
 
-    if (!merging_init(&m, l, most)) {
-        merging_fini(&m);
-        return merak_fail_nomem(w->err, (size_t)l->dag.n * sizeof(int));
-    }
+    if (rc != MERAK_OK)
+        return rc;
     rc = merge_all(w, &m);
     *merged_p = m.left < l->dag.n;
     for (int p = 0; p < l->dag.n; p++) {
@@ -387,7 +372,7 @@ static enum merak_status coarsen_once(struct merak_coarsening *w, double most,
     }
     if (rc == MERAK_OK && *merged_p)
         rc = merak_level_push(w, &l->dag, l->up, n);
-    merging_fini(&m);
+    free(m.mate);
     return rc;
 }
 

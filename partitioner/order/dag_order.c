@@ -12,6 +12,7 @@
 
 #include "partitioner/order/dag.h"
 
+#include "base/arrays.h"
 #include "base/error.h"
 #include "base/rng.h"
 
@@ -256,38 +257,28 @@ static enum merak_status init(struct search *s, const struct merak_dag *dag,
                               struct merak_error *err)
 {
     size_t n = (size_t)dag->n + 1, edges = (size_t)dag->n_edges + 1;
+    size_t words = (size_t)dag->n / 64 + 1;
+    const struct merak_array arrays[] = {
+        MERAK_ARRAY(s->item, n),
+        MERAK_ARRAY(s->need, edges),
+        MERAK_ARRAY(s->next, edges),
+        MERAK_ARRAY(s->state, WIDTH),
+        MERAK_ARRAY(s->grown, (size_t)WIDTH * MAX_READY),
+        MERAK_ARRAY(s->set, WIDTH * words),
+        MERAK_ARRAY(s->set_after, WIDTH * words),
+        MERAK_ARRAY(s->step, n * WIDTH)};
+    enum merak_status rc;
 
-    *s = (struct search){.dag = dag, .words = dag->n / 64 + 1};
-    s->item = calloc(n, sizeof(*s->item));
-    s->need = calloc(edges, sizeof(*s->need));
-    s->next = calloc(edges, sizeof(*s->next));
-    s->state = calloc(WIDTH, sizeof(*s->state));
-    s->grown = calloc((size_t)WIDTH * MAX_READY, sizeof(*s->grown));
-    s->set = calloc((size_t)WIDTH * (size_t)s->words, sizeof(*s->set));
-    s->set_after = calloc((size_t)WIDTH * (size_t)s->words, sizeof(*s->set));
-    s->step = calloc(n * WIDTH, sizeof(*s->step));
-    if (s->item == NULL || s->need == NULL || s->next == NULL ||
-        s->state == NULL || s->grown == NULL || s->set == NULL ||
-        s->set_after == NULL || s->step == NULL)
-        return merak_fail_nomem(err, n * WIDTH * sizeof(*s->step));
+    *s = (struct search){.dag = dag, .words = (int)words};
+    rc = MERAK_ARRAYS(arrays, err);
+    if (rc != MERAK_OK)
+        return rc;
     for (int i = 0; i < dag->n; i++) {
         s->item[i].key = merak_rng_key((uint64_t)i, "gather");
         s->seconds += dag->seconds[i];
     }
     sort_edges(s);
     return MERAK_OK;
-}
-
-static void fini(struct search *s)
-{
-    free(s->item);
-    free(s->need);
-    free(s->next);
-    free(s->state);
-    free(s->grown);
-    free(s->set);
-    free(s->set_after);
-    free(s->step);
 }
 
 enum merak_status merak_dag_order(const struct merak_dag *dag, int *order,
@@ -298,6 +289,6 @@ enum merak_status merak_dag_order(const struct merak_dag *dag, int *order,
 
     if (rc == MERAK_OK)
         *cost_p = run(&s, order);
-    fini(&s);
+    free(s.item); /* and all others */
     return rc;
 }

@@ -20,6 +20,7 @@
 
 #include "partitioner/order/shard_order.h"
 
+#include "base/arrays.h"
 #include "base/error.h"
 #include "partitioner/order/atoms.h"
 
@@ -266,28 +267,22 @@ static enum merak_status rewrite(const struct gatherer *g,
                                  struct merak_error *err)
 {
     size_t n = (size_t)g->graph->n_nodes + 1;
-    struct renumbering r = {.at = malloc(n * sizeof(*r.at)),
-                            .from = malloc(n * sizeof(*r.from))};
-    struct late *late = malloc(n * sizeof(*late));
-    struct merak_node **node = malloc(n * sizeof(struct merak_node *));
-    struct merak_strategy *strategy = malloc(n * sizeof(*strategy));
-    struct merak_hop *hop = malloc(n * sizeof(*hop));
-    enum merak_status rc = MERAK_OK;
+    struct renumbering r = {.n = 0};
+    struct late *late;
+    struct merak_node **node;
+    struct merak_strategy *strategy;
+    struct merak_hop *hop;
+    const struct merak_array arrays[] = {
+        MERAK_ARRAY(r.at, n), MERAK_ARRAY(r.from, n),   MERAK_ARRAY(late, n),
+        MERAK_ARRAY(node, n), MERAK_ARRAY(strategy, n), MERAK_ARRAY(hop, n)};
+    enum merak_status rc = MERAK_ARRAYS(arrays, err);
 
-    if (r.at == NULL || r.from == NULL || late == NULL || node == NULL ||
-        strategy == NULL || hop == NULL) {
-        rc = merak_fail_nomem(err, n * sizeof(*hop));
-    } else if (renumber(g, &r, late)) {
+    if (rc == MERAK_OK && renumber(g, &r, late)) {
         apply(s, &r, node, strategy, hop);
         s->order = order;
         rc = keep_blocks(g, &r, s, err);
     }
     free(r.at);
-    free(r.from);
-    free(late);
-    free(node);
-    free(strategy);
-    free(hop);
     return rc;
 }
 

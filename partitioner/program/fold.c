@@ -19,6 +19,7 @@
 
 #include "partitioner/program/fold.h"
 
+#include "base/arrays.h"
 #include "base/error.h"
 #include "partitioner/graph/dims.h"
 #include "partitioner/graph/letters.h"
@@ -390,17 +391,18 @@ enum merak_status merak_fold_init(struct merak_fold *fold,
 {
     struct finder f = {sharded, sharded->graph, fold, err, MERAK_OK};
     size_t nodes = (size_t)sharded->graph->n_nodes + 1;
+    const struct merak_array arrays[] = {
+        MERAK_ARRAY(fold->of, nodes), MERAK_ARRAY(fold->at, nodes),
+        MERAK_ARRAY(fold->inner, (size_t)sharded->graph->n_values + 1),
+        MERAK_ARRAY(fold->early, nodes)};
+    enum merak_status rc;
 
     *fold = (struct merak_fold){.pieces = pieces};
     if (pieces == 1)
         return MERAK_OK;
-    fold->of = malloc(nodes * sizeof(*fold->of));
-    fold->at = malloc(nodes * sizeof(*fold->at));
-    fold->inner = calloc((size_t)sharded->graph->n_values + 1, 1);
-    fold->early = calloc(nodes, 1);
-    if (fold->of == NULL || fold->at == NULL || fold->inner == NULL ||
-        fold->early == NULL)
-        return merak_fail_nomem(err, nodes * sizeof(*fold->of));
+    rc = MERAK_ARRAYS(arrays, err);
+    if (rc != MERAK_OK)
+        return rc;
     for (size_t n = 0; n < nodes; n++)
         fold->of[n] = fold->at[n] = -1;
     return find(&f);
@@ -409,9 +411,6 @@ enum merak_status merak_fold_init(struct merak_fold *fold,
 void merak_fold_fini(struct merak_fold *fold)
 {
     free(fold->of);
-    free(fold->at);
-    free(fold->inner);
-    free(fold->early);
     *fold = (struct merak_fold){.pieces = 1};
 }
 

@@ -14,6 +14,7 @@
 
 #include "partitioner/program/build.h"
 
+#include "base/arrays.h"
 #include "base/error.h"
 #include "partitioner/program/instr_order.h"
 
@@ -95,19 +96,16 @@ static void cut_arena(struct hazards *h)
 static bool hazards_init(struct hazards *h, struct merak_build *b)
 {
     size_t slots = (size_t)b->prog->n_slots + 1;
+    const struct merak_array arrays[] = {
+        MERAK_ARRAY(h->offset, 2 * slots), MERAK_ARRAY(h->interval, 2 * slots),
+        MERAK_ARRAY(h->begins, 2 * slots / WORD + 1),
+        MERAK_ARRAY(h->range, slots),
+        MERAK_ARRAY(h->stamp, (size_t)b->prog->n_instrs + 1)};
 
     *h = (struct hazards){.b = b, .free_reader = -1};
-    h->offset = calloc(2 * slots, sizeof(*h->offset));
-    h->interval = calloc(2 * slots, sizeof(*h->interval));
-    h->begins = calloc(2 * slots / WORD + 1, sizeof(*h->begins));
-    h->range = calloc(slots, sizeof(*h->range));
-    h->stamp = calloc((size_t)b->prog->n_instrs + 1, sizeof(*h->stamp));
-    if (h->offset == NULL || h->interval == NULL || h->begins == NULL ||
-        h->range == NULL || h->stamp == NULL) {
-        merak_build_fail(b, merak_fail_nomem(b->err, slots * 64));
-        return false;
-    }
-    merak_build_fail(b, merak_instr_order_init(&h->order, b->prog, b->err));
+    merak_build_fail(b, MERAK_ARRAYS(arrays, b->err));
+    if (b->rc == MERAK_OK)
+        merak_build_fail(b, merak_instr_order_init(&h->order, b->prog, b->err));
     if (b->rc == MERAK_OK)
         cut_arena(h);
     return b->rc == MERAK_OK;
@@ -117,10 +115,6 @@ static void hazards_fini(struct hazards *h)
 {
     merak_instr_order_fini(&h->order);
     free(h->offset);
-    free(h->interval);
-    free(h->begins);
-    free(h->range);
-    free(h->stamp);
     free(h->reader);
     free(h->found);
 }

@@ -9,6 +9,7 @@
 
 #include "partitioner/program/instr_order.h"
 
+#include "base/arrays.h"
 #include "base/error.h"
 
 #include <stdlib.h>
@@ -18,23 +19,17 @@ enum merak_status merak_instr_order_init(struct merak_instr_order *order,
                                          struct merak_error *err)
 {
     size_t n = (size_t)program->n_instrs + 1;
+    const struct merak_array arrays[] = {MERAK_ARRAY(order->compute, n),
+                                         MERAK_ARRAY(order->seen, n),
+                                         MERAK_ARRAY(order->asked, n)};
 
     *order = (struct merak_instr_order){.program = program, .last_compute = -1};
-    order->compute = calloc(n, sizeof(int));
-    order->seen = calloc(n, sizeof(int));
-    order->asked = calloc(n, sizeof(*order->asked));
-    if (order->compute == NULL || order->seen == NULL || order->asked == NULL) {
-        merak_instr_order_fini(order);
-        return merak_fail_nomem(err, n * sizeof(int));
-    }
-    return MERAK_OK;
+    return MERAK_ARRAYS(arrays, err);
 }
 
 void merak_instr_order_fini(struct merak_instr_order *order)
 {
     free(order->compute);
-    free(order->seen);
-    free(order->asked);
     *order = (struct merak_instr_order){.program = NULL};
 }
 

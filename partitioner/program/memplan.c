@@ -9,6 +9,7 @@
 
 #include "partitioner/program/memplan.h"
 
+#include "base/arrays.h"
 #include "base/bisect.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -226,17 +227,18 @@ enum merak_status merak_memplan(struct merak_life *lives, int n,
                                 size_t *bytes_p, struct merak_error *err)
 {
     size_t count = (size_t)n + 1, bytes = 0;
-    struct merak_life **order = calloc(count, sizeof(struct merak_life *));
-    struct all_placed placed = {.at = calloc(count, sizeof(*placed.at)),
-                                .parts = calloc(count, sizeof(*placed.parts))};
+    struct merak_life **order;
+    struct all_placed placed = {0};
     struct periods periods = {0};
-    enum merak_status rc = MERAK_OK;
+    const struct merak_array arrays[] = {MERAK_ARRAY(order, count),
+                                         MERAK_ARRAY(placed.at, count),
+                                         MERAK_ARRAY(placed.parts, count)};
+    enum merak_status rc = MERAK_ARRAYS(arrays, err);
 
-    if (order == NULL || placed.at == NULL || placed.parts == NULL ||
-        !periods_init(&periods, lives, n)) {
+    if (rc != MERAK_OK)
+        return rc;
+    if (!periods_init(&periods, lives, n)) {
         free(order);
-        free(placed.at);
-        free(placed.parts);
         return merak_fail_nomem(err, count * sizeof(*placed.at));
     }
     for (int i = 0; i < n; i++)
@@ -255,8 +257,6 @@ enum merak_status merak_memplan(struct merak_life *lives, int n,
             rc = MERAK_ERR_TIMEOUT;
     }
     free(order);
-    free(placed.at);
-    free(placed.parts);
     free(periods.row);
     *bytes_p = bytes;
     return rc;

@@ -20,6 +20,7 @@
 
 #include "partitioner/program/pairs.h"
 
+#include "base/arrays.h"
 #include "base/error.h"
 #include "partitioner/program/program.h"
 
@@ -283,14 +284,15 @@ static enum merak_status pair_init(struct pair *p,
 {
     size_t nodes = (size_t)p->sharded->graph->n_nodes + 1;
     size_t items = (size_t)(list->n + list->n_lead) + 1;
+    const struct merak_array arrays[] = {
+        MERAK_ARRAY(p->item, items), MERAK_ARRAY(p->place, nodes),
+        MERAK_ARRAY(p->end[0], STREAMS * items)};
+    enum merak_status rc = MERAK_ARRAYS(arrays, err);
 
+    if (rc != MERAK_OK)
+        return rc;
     p->n = list->n;
     p->n_lead = list->n_lead;
-    p->item = calloc(items, sizeof(*p->item));
-    p->place = malloc(nodes * sizeof(*p->place));
-    p->end[0] = calloc(STREAMS * items, sizeof(double));
-    if (p->item == NULL || p->place == NULL || p->end[0] == NULL)
-        return merak_fail_nomem(err, items * sizeof(*p->item));
     for (int s = 1; s < STREAMS; s++)
         p->end[s] = p->end[s - 1] + items;
     for (size_t i = 0; i < nodes; i++)
@@ -306,8 +308,6 @@ static enum merak_status pair_init(struct pair *p,
 static void pair_fini(struct pair *p)
 {
     free(p->item);
-    free(p->place);
-    free(p->end[0]);
 }
 
 enum merak_status merak_pair_order(const struct merak_sharded *sharded,

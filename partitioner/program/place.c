@@ -11,6 +11,7 @@
 
 #include "partitioner/program/build.h"
 
+#include "base/arrays.h"
 #include "base/bisect.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -166,17 +167,17 @@ void merak_build_place(struct merak_build *b)
 {
     struct merak_program *prog = b->prog;
     size_t n_slots = (size_t)prog->n_slots + 1;
-    struct merak_life *lives = calloc(n_slots, sizeof(*lives));
-    int *slot = calloc(n_slots, sizeof(*slot));
-    int64_t(*used)[MERAK_CAT_COUNT] =
-        calloc((size_t)prog->n_instrs + 2, sizeof(*used));
+    struct merak_life *lives;
+    int64_t(*used)[MERAK_CAT_COUNT];
+    int *slot, n;
+    const struct merak_array arrays[] = {
+        MERAK_ARRAY(lives, n_slots), MERAK_ARRAY(slot, n_slots),
+        MERAK_ARRAY(used, (size_t)prog->n_instrs + 2)};
     size_t bytes = 0;
-    int n;
 
-    if (lives == NULL || slot == NULL || used == NULL) {
-        merak_build_fail(b, merak_fail_nomem(b->err, n_slots));
-        goto out;
-    }
+    merak_build_fail(b, MERAK_ARRAYS(arrays, b->err));
+    if (lives == NULL)
+        return;
     keep_for_exchanges(b);
     n = collect_lives(b, lives, slot);
     merak_build_fail(b,
@@ -188,7 +189,5 @@ void merak_build_place(struct merak_build *b)
     sum_lives(b, lives, slot, n, used);
     sum_categories(b, (const int64_t(*)[MERAK_CAT_COUNT])used);
 out:
-    free(used);
-    free(slot);
     free(lives);
 }

@@ -14,6 +14,7 @@
 #include "partitioner/program/balance.h"
 #include "partitioner/program/program.h"
 
+#include "base/arrays.h"
 #include "base/error.h"
 
 #include <assert.h>
@@ -221,6 +222,9 @@ static enum merak_status cutter_init(struct cutter *c,
     const struct merak_graph *graph = sharded->graph;
     size_t nodes = (size_t)graph->n_nodes + 2;
     size_t values = (size_t)graph->n_values + 1;
+    const struct merak_array arrays[] = {
+        MERAK_ARRAY(c->cut, nodes), MERAK_ARRAY(c->counted, values),
+        MERAK_ARRAY(c->seconds, nodes), MERAK_ARRAY(c->flops, nodes)};
     enum merak_status rc;
 
     if (n < 1)
@@ -230,13 +234,9 @@ static enum merak_status cutter_init(struct cutter *c,
                          .cost = cost != NULL ? cost : merak_cost_default(),
                          .speed = speed,
                          .n_stages = n};
-    c->counted = calloc(values, sizeof(*c->counted));
-    c->seconds = calloc(nodes, sizeof(*c->seconds));
-    c->flops = calloc(nodes, sizeof(*c->flops));
-    c->cut = calloc(nodes, sizeof(*c->cut));
-    if (c->counted == NULL || c->seconds == NULL || c->flops == NULL ||
-        c->cut == NULL)
-        return merak_fail_nomem(err, nodes * sizeof(*c->cut));
+    rc = MERAK_ARRAYS(arrays, err);
+    if (rc != MERAK_OK)
+        return rc;
     sum_costs(c);
     rc = merak_cut_points_find(sharded, speed != NULL, c->cut, &c->n_cuts, err);
     if (rc != MERAK_OK)
@@ -251,10 +251,19 @@ static enum merak_status cutter_init(struct cutter *c,
 
 static void cutter_fini(struct cutter *c)
 {
-    free(c->counted);
-    free(c->seconds);
-    free(c->flops);
     free(c->cut);
+}
+
+static enum merak_status stages_alloc(struct merak_stages *stages, size_t nodes,
+                                      struct merak_error *err)
+{
+    size_t n = (size_t)stages->n;
+    const struct merak_array arrays[] = {
+        MERAK_ARRAY(stages->of_node, nodes), MERAK_ARRAY(stages->block, nodes),
+        MERAK_ARRAY(stages->n_blocks, n),    MERAK_ARRAY(stages->drop, n),
+        MERAK_ARRAY(stages->flops, n),       MERAK_ARRAY(stages->params, n)};
+
+    return MERAK_ARRAYS(arrays, err);
 }
 
 static enum merak_status stages_create(const struct merak_graph *graph, int n,
@@ -267,17 +276,7 @@ static enum merak_status stages_create(const struct merak_graph *graph, int n,
         return merak_fail_nomem(err, sizeof(*stages));
     *stages_p = stages;
     stages->n = n;
-    stages->of_node = calloc((size_t)graph->n_nodes + 1, sizeof(int));
-    stages->block = calloc((size_t)graph->n_nodes + 1, sizeof(int));
-    stages->n_blocks = calloc((size_t)n, sizeof(int));
-    stages->drop = calloc((size_t)n, sizeof(*stages->drop));
-    stages->flops = calloc((size_t)n, sizeof(double));
-    stages->params = calloc((size_t)n, sizeof(size_t));
-    if (stages->of_node == NULL || stages->block == NULL ||
-        stages->n_blocks == NULL || stages->drop == NULL ||
-        stages->flops == NULL || stages->params == NULL)
-        return merak_fail_nomem(err, (size_t)graph->n_nodes * sizeof(int));
-    return MERAK_OK;
+    return stages_alloc(stages, (size_t)graph->n_nodes + 1, err);
 }
 
 /* FLOPs and parameters of stages whose nodes are known. */
@@ -384,7 +383,7 @@ enum merak_status merak_stages_list(const struct merak_sharded *sharded,
     if (rc == MERAK_OK) {
         *place_p = c.cut;
         *n_p = c.n_cuts - 2;
-        c.cut = NULL; /* the caller's now */
+        c.cut = NULL; /* the caller's now, with what lies behind it */
     }
     cutter_fini(&c);
     return rc;
@@ -440,10 +439,5 @@ void merak_stages_destroy(struct merak_stages *stages)
     }
     free(stages->by_stage);
     free(stages->of_node);
-    free(stages->block);
-    free(stages->n_blocks);
-    free(stages->drop);
-    free(stages->flops);
-    free(stages->params);
     free(stages);
 }

@@ -4,6 +4,8 @@
 
 #include "partitioner/schedule/action_lists.h"
 
+#include "base/arrays.h"
+
 #include <stdlib.h>
 
 /* Which actions do the recomputation: R, or B if there is no R. */
@@ -149,25 +151,21 @@ static bool lists_alloc(struct merak_lists *lists)
 {
     size_t stages = (size_t)lists->stages, parts = (size_t)lists->n_parts;
     size_t chunks = stages * (size_t)lists->chunks;
+    const struct merak_array arrays[] = {
+        MERAK_ARRAY(lists->action, stages * (size_t)lists->room),
+        MERAK_ARRAY(lists->n, stages),
+        MERAK_ARRAY(lists->part, chunks),
+        MERAK_ARRAY(lists->in_flight, chunks),
+        MERAK_ARRAY(lists->waiting, chunks),
+        MERAK_ARRAY(lists->stage_of, parts),
+        MERAK_ARRAY(lists->fed_by, parts),
+        MERAK_ARRAY(lists->followed_by, parts),
+        MERAK_ARRAY(lists->feeds, parts),
+        MERAK_ARRAY(lists->follows, parts),
+        MERAK_ARRAY(lists->early, stages),
+        MERAK_ARRAY(lists->recomputes, stages)};
 
-    lists->action =
-        malloc(stages * (size_t)lists->room * sizeof(*lists->action));
-    lists->n = calloc(stages, sizeof(*lists->n));
-    lists->part = calloc(chunks, sizeof(*lists->part));
-    lists->in_flight = calloc(2 * chunks, sizeof(*lists->in_flight));
-    lists->stage_of = calloc(5 * parts, sizeof(*lists->stage_of));
-    lists->early = calloc(2 * stages, sizeof(*lists->early));
-    if (lists->action == NULL || lists->n == NULL || lists->part == NULL ||
-        lists->in_flight == NULL || lists->stage_of == NULL ||
-        lists->early == NULL)
-        return false;
-    lists->waiting = lists->in_flight + chunks;
-    lists->fed_by = lists->stage_of + parts;
-    lists->followed_by = lists->fed_by + parts;
-    lists->feeds = lists->followed_by + parts;
-    lists->follows = lists->feeds + parts;
-    lists->recomputes = lists->early + stages;
-    return true;
+    return MERAK_ARRAYS(arrays, NULL) == MERAK_OK;
 }
 
 struct merak_lists *merak_lists_create(const struct merak_schedule *schedule,
@@ -213,11 +211,6 @@ void merak_lists_destroy(struct merak_lists *lists)
     if (lists == NULL)
         return;
     free(lists->action);
-    free(lists->n);
-    free(lists->part);
-    free(lists->in_flight);
-    free(lists->stage_of);
-    free(lists->early);
     free(lists);
 }
 

@@ -4,6 +4,8 @@
 
 #include "partitioner/schedule/player.h"
 
+#include "base/arrays.h"
+
 #include <stdlib.h>
 
 static double later(double a, double b)
@@ -27,31 +29,24 @@ bool merak_player_init(struct merak_player *p, const struct merak_lists *l)
     size_t parts = (size_t)l->n_parts, stages = (size_t)l->stages;
     size_t turns = parts * (size_t)l->units;
     size_t blocks = (parts - (size_t)l->chain) * (size_t)l->units;
+    const struct merak_array arrays[] = {
+        MERAK_ARRAY(p->end, stages),
+        MERAK_ARRAY(p->before, stages),
+        MERAK_ARRAY(p->made, parts),
+        MERAK_ARRAY(p->b_end, turns),
+        MERAK_ARRAY(p->f_end, turns * (size_t)l->passes),
+        MERAK_ARRAY(p->came, blocks * stages),
+        MERAK_ARRAY(p->next, stages),
+        MERAK_ARRAY(p->waits, stages),
+        MERAK_ARRAY(p->meeting, 2 * blocks)};
 
     *p = (struct merak_player){.lists = l};
-    p->end = malloc((2 * stages + parts + turns * ((size_t)l->passes + 1) +
-                     blocks * stages) *
-                    sizeof(*p->end));
-    p->next = malloc(stages * sizeof(*p->next));
-    p->waits = malloc(stages * sizeof(*p->waits));
-    p->meeting = malloc((2 * blocks + 1) * sizeof(*p->meeting));
-    if (p->end == NULL || p->next == NULL || p->waits == NULL ||
-        p->meeting == NULL)
-        return false;
-    p->before = p->end + stages;
-    p->made = p->before + stages;
-    p->b_end = p->made + parts;
-    p->f_end = p->b_end + turns;
-    p->came = p->f_end + turns * (size_t)l->passes;
-    return true;
+    return MERAK_ARRAYS(arrays, NULL) == MERAK_OK;
 }
 
 void merak_player_fini(struct merak_player *p)
 {
     free(p->end);
-    free(p->next);
-    free(p->waits);
-    free(p->meeting);
 }
 
 /* --- blocks that all stages run ------------------------------------------- */

@@ -9,6 +9,7 @@
 
 #include "partitioner/schedule/time.h"
 
+#include "base/arrays.h"
 #include "base/bisect.h"
 #include "base/error.h"
 #include "partitioner/schedule/list_check.h"
@@ -17,23 +18,29 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+static enum merak_status row_alloc(struct merak_timetable_row *row, size_t n,
+                                   struct merak_error *err)
+{
+    const struct merak_array arrays[] = {MERAK_ARRAY(row->action, n),
+                                         MERAK_ARRAY(row->start, n),
+                                         MERAK_ARRAY(row->end, n)};
+
+    return MERAK_ARRAYS(arrays, err);
+}
+
 static enum merak_status fill_row(struct merak_timetable *table, int stage,
                                   struct merak_error *err)
 {
     struct merak_timetable_row *row = &table->row[stage];
     struct merak_schedule_args args = table->args;
-    size_t n;
+    enum merak_status rc;
 
     args.stage = stage;
     row->n = merak_schedule_count(table->sched, &args);
-    n = (size_t)row->n;
-    row->action = calloc(n, sizeof(*row->action));
-    row->start = calloc(n, sizeof(*row->start));
-    row->end = calloc(n, sizeof(*row->end));
-    if (row->action == NULL || row->start == NULL || row->end == NULL)
-        return merak_fail_nomem(err, n * sizeof(*row->action));
-    merak_schedule_fill(table->sched, &args, row->action);
-    return MERAK_OK;
+    rc = row_alloc(row, (size_t)row->n, err);
+    if (rc == MERAK_OK)
+        merak_schedule_fill(table->sched, &args, row->action);
+    return rc;
 }
 
 enum merak_status merak_timetable_create(const struct merak_schedule *sched,
@@ -69,11 +76,8 @@ void merak_timetable_destroy(struct merak_timetable *table)
 {
     if (table == NULL)
         return;
-    for (int s = 0; table->row != NULL && s < table->args.stages; s++) {
+    for (int s = 0; table->row != NULL && s < table->args.stages; s++)
         free(table->row[s].action);
-        free(table->row[s].start);
-        free(table->row[s].end);
-    }
     free(table->row);
     merak_lists_destroy(table->lists);
     free(table);
@@ -198,20 +202,18 @@ static enum merak_status init_sends(struct run *run, double hop,
     size_t stages = (size_t)lists->stages;
     size_t places = merak_lists_places(lists, MERAK_ACT_B + 1);
     struct merak_sends *sends = &run->sends;
-    int *at = calloc(places, sizeof(*at));
+    int *at;
+    const struct merak_array arrays[] = {
+        MERAK_ARRAY(sends->taker, stages * (size_t)lists->room),
+        MERAK_ARRAY(sends->n_taken, stages), MERAK_ARRAY(sends->taken, stages),
+        MERAK_ARRAY(at, places)};
+    enum merak_status rc = MERAK_ARRAYS(arrays, err);
 
-    sends->taker = calloc(stages * (size_t)lists->room, sizeof(*sends->taker));
-    sends->n_taken = calloc(stages, sizeof(*sends->n_taken));
-    sends->taken = calloc(stages, sizeof(*sends->taken));
-    if (at == NULL || sends->taker == NULL || sends->n_taken == NULL ||
-        sends->taken == NULL) {
-        free(at);
-        return merak_fail_nomem(err, places * sizeof(*at));
-    }
+    if (rc != MERAK_OK)
+        return rc;
     find_places(lists, at);
     find_takers(run, at, hop);
     run->player.sends = sends;
-    free(at);
     return MERAK_OK;
 }
 
@@ -224,22 +226,24 @@ static enum merak_status run_init(struct run *run,
     size_t stages = (size_t)lists->stages, parts = (size_t)lists->n_parts;
     size_t blocks = parts - (size_t)lists->chain;
     size_t actions = stages * (size_t)lists->room;
+    double *start, *finish;
+    const struct merak_array arrays[] = {
+        MERAK_ARRAY(run->cost, parts), MERAK_ARRAY(run->hop, blocks * stages),
+        MERAK_ARRAY(start, actions), MERAK_ARRAY(finish, actions)};
     enum merak_status rc = merak_timetable_check(table, err);
     bool ok = true;
 
     for (int s = 0; s < lists->stages && rc == MERAK_OK && ok; s++)
         ok = merak_lists_set(table->lists, s, table->row[s].action,
                              table->row[s].n);
+    if (rc == MERAK_OK)
+        rc = MERAK_ARRAYS(arrays, err);
     if (rc != MERAK_OK)
         return rc;
-    run->cost = calloc(parts, sizeof(*run->cost));
-    run->hop = calloc(blocks * stages + 1, sizeof(*run->hop));
-    ok = merak_player_init(&run->player, lists) && ok;
-    run->player.start = calloc(2 * actions, sizeof(*run->player.start));
-    if (!ok || run->cost == NULL || run->hop == NULL ||
-        run->player.start == NULL)
-        return merak_fail_nomem(err, actions * sizeof(*run->player.start));
-    run->player.finish = run->player.start + actions;
+    if (!merak_player_init(&run->player, lists) || !ok)
+        return merak_fail_nomem(err, actions * sizeof(*start));
+    run->player.start = start;
+    run->player.finish = finish;
     set_costs(run, cost);
     return sends ? init_sends(run, cost->hop, err) : MERAK_OK;
 }
@@ -247,11 +251,7 @@ static enum merak_status run_init(struct run *run,
 static void run_fini(struct run *run)
 {
     free(run->cost);
-    free(run->hop);
-    free(run->player.start);
     free(run->sends.taker);
-    free(run->sends.n_taken);
-    free(run->sends.taken);
     merak_player_fini(&run->player);
 }
 

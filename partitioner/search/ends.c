@@ -13,6 +13,7 @@
 #include "partitioner/search/need.h"
 #include "partitioner/search/replicas.h"
 
+#include "base/arrays.h"
 #include "base/error.h"
 
 #include <math.h>
@@ -436,20 +437,18 @@ double merak_norm_s(const struct merak_rater *r)
 static enum merak_status alloc(struct merak_rater *r, struct merak_error *err)
 {
     size_t n = (size_t)r->table->n, pp = (size_t)r->plan->pp;
+    size_t gathered = r->plan->zero > 0 ? n : 0;
+    struct merak_ends *e = &r->ends;
+    const struct merak_array arrays[] = {
+        MERAK_ARRAY(e->gather_s, n),        MERAK_ARRAY(e->reduce_s, n),
+        MERAK_ARRAY(e->gathered, gathered), MERAK_ARRAY(e->all_gathered, pp),
+        MERAK_ARRAY(e->done, pp),           MERAK_ARRAY(e->reduction, n),
+        MERAK_ARRAY(e->drain, pp)};
+    enum merak_status rc = MERAK_ARRAYS(arrays, err);
 
-    r->ends.gather_s = calloc(3 * n + 2 * pp, sizeof(*r->ends.gather_s));
-    r->ends.reduction = calloc(n, sizeof(*r->ends.reduction));
-    r->ends.drain = calloc(pp, sizeof(*r->ends.drain));
-    if (r->ends.gather_s == NULL || r->ends.reduction == NULL ||
-        r->ends.drain == NULL)
-        return merak_fail_nomem(err, 3 * n * sizeof(*r->ends.gather_s));
-    r->ends.reduce_s = r->ends.gather_s + n;
-    r->ends.done = r->ends.reduce_s + n;
-    if (r->plan->zero > 0) {
-        r->ends.all_gathered = r->ends.done + pp;
-        r->ends.gathered = r->ends.all_gathered + pp;
-    }
-    return MERAK_OK;
+    if (gathered == 0)
+        e->gathered = NULL;
+    return rc;
 }
 
 enum merak_status merak_ends_init(struct merak_rater *r,
@@ -473,8 +472,6 @@ enum merak_status merak_ends_init(struct merak_rater *r,
 void merak_ends_fini(struct merak_rater *r)
 {
     free(r->ends.gather_s);
-    free(r->ends.reduction);
-    free(r->ends.drain);
 }
 
 /* Seconds of the step: all stages' backwards, then their tails. */

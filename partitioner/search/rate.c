@@ -12,6 +12,7 @@
 #include "partitioner/search/replicas.h"
 #include "partitioner/program/instr_cost.h"
 
+#include "base/arrays.h"
 #include "base/error.h"
 
 #include <stdlib.h>
@@ -34,38 +35,30 @@ static enum merak_status make_lists(struct merak_rater *r,
 }
 
 /* Fill work_s and forward_s: sums over all segments before each one. */
-static enum merak_status fill_sums(struct merak_rater *r,
-                                   struct merak_error *err)
+static void fill_sums(struct merak_rater *r)
 {
-    size_t n = (size_t)r->table->n + 1;
     int passes = merak_plan_passes(r->plan);
 
-    r->work_s = calloc(2 * n, sizeof(*r->work_s));
-    if (r->work_s == NULL)
-        return merak_fail_nomem(err, 2 * n * sizeof(*r->work_s));
-    r->forward_s = r->work_s + n;
-    for (size_t i = 0; i + 1 < n; i++) {
+    for (int i = 0; i < r->table->n; i++) {
         const struct merak_segment *seg = &r->table->segment[i];
 
         r->work_s[i + 1] = r->work_s[i] + passes * seg->f_s + seg->b_s;
         r->forward_s[i + 1] = r->forward_s[i] + seg->f_s;
     }
-    return MERAK_OK;
 }
 
-/* Allocate what playing the lists takes, and durations by part. */
-static enum merak_status make_player(struct merak_rater *r,
-                                     struct merak_error *err)
+static enum merak_status alloc(struct merak_rater *r, struct merak_error *err)
 {
-    size_t parts = (size_t)r->parts, stages = (size_t)r->plan->pp;
-    size_t blocks = parts - (size_t)r->chain;
+    size_t parts = (size_t)r->parts, n = (size_t)r->table->n;
+    size_t hops = (parts - (size_t)r->chain) * (size_t)r->plan->pp;
+    const struct merak_array arrays[] = {
+        MERAK_ARRAY(r->work_s, n + 1),    MERAK_ARRAY(r->forward_s, n + 1),
+        MERAK_ARRAY(r->part_cost, parts), MERAK_ARRAY(r->hop, hops),
+        MERAK_ARRAY(r->range, parts),     MERAK_ARRAY(r->keeps, parts),
+        MERAK_ARRAY(r->drop, parts),      MERAK_ARRAY(r->turns, parts),
+        MERAK_ARRAY(r->marks.mark, n),    MERAK_ARRAY(r->marks.top, n)};
 
-    r->part_cost = calloc(parts, sizeof(*r->part_cost));
-    r->hop = calloc(blocks * stages + 1, sizeof(*r->hop));
-    if (!merak_player_init(&r->player, r->lists) || r->part_cost == NULL ||
-        r->hop == NULL)
-        return merak_fail_nomem(err, parts * sizeof(*r->part_cost));
-    return MERAK_OK;
+    return MERAK_ARRAYS(arrays, err);
 }
 
 /* How the ranks of several stages share uplinks: of the domains of the level
@@ -117,28 +110,15 @@ enum merak_status merak_rater_init(struct merak_rater *rater,
     rc = merak_ends_init(rater, err);
     if (rc == MERAK_OK)
         rc = make_lists(rater, cand, err);
+    if (rc == MERAK_OK)
+        rc = alloc(rater, err);
     if (rc != MERAK_OK)
         return rc;
+    if (!merak_player_init(&rater->player, rater->lists))
+        return merak_fail_nomem(err, parts * sizeof(*rater->part_cost));
     rater->delays_reduce =
         merak_plan_delays_reduce(rater->lists->schedule, p, 0, 1);
-    rc = fill_sums(rater, err);
-    if (rc != MERAK_OK)
-        return rc;
-    rc = make_player(rater, err);
-    if (rc != MERAK_OK)
-        return rc;
-    rater->range = calloc(parts, sizeof(*rater->range));
-    rater->keeps = calloc(parts, sizeof(*rater->keeps));
-    rater->drop = calloc(parts, sizeof(*rater->drop));
-    rater->turns = calloc(parts, sizeof(*rater->turns));
-    rater->marks.mark =
-        malloc((size_t)cand->table->n * sizeof(*rater->marks.mark));
-    rater->marks.top =
-        malloc((size_t)cand->table->n * sizeof(*rater->marks.top));
-    if (rater->range == NULL || rater->keeps == NULL || rater->drop == NULL ||
-        rater->turns == NULL || rater->marks.mark == NULL ||
-        rater->marks.top == NULL)
-        return merak_fail_nomem(err, parts * sizeof(*rater->range));
+    fill_sums(rater);
     merak_lent_count_turns(rater);
     if (cand->given.drop != NULL) {
         rater->fixed = true;
@@ -152,16 +132,8 @@ void merak_rater_fini(struct merak_rater *rater)
 {
     merak_follow_fini(&rater->own);
     merak_player_fini(&rater->player);
-    free(rater->part_cost);
-    free(rater->hop);
     merak_ends_fini(rater);
-    free(rater->range);
-    free(rater->keeps);
-    free(rater->drop);
-    free(rater->turns);
-    free(rater->work_s);
-    free(rater->marks.mark);
-    free(rater->marks.top);
+    free(rater->work_s); /* and all others */
 }
 
 /* Does each tensor rank send all of a value across stages, not a part? */

@@ -4,6 +4,7 @@
 
 #include "partitioner/search/reach.h"
 
+#include "base/arrays.h"
 #include "base/bisect.h"
 
 #include <float.h>
@@ -33,31 +34,24 @@ enum merak_status merak_reach_create(const struct merak_reach_input *in,
 {
     size_t places = (size_t)(in->most_stages + 1) * (size_t)(in->ranks + 1);
     size_t starts = places * (size_t)(in->n + 1);
-    struct merak_reach *reach = calloc(1, sizeof(*reach));
+    struct merak_reach r = {.in = in};
+    struct merak_reach *reach;
+    const struct merak_array arrays[] = {
+        MERAK_ARRAY(reach, 1), MERAK_ARRAY(r.from, starts),
+        MERAK_ARRAY(r.any, places),
+        MERAK_ARRAY(r.earliest, (size_t)in->n_types * (size_t)(in->n + 1))};
+    enum merak_status rc = MERAK_ARRAYS(arrays, err);
 
-    if (reach == NULL)
-        return merak_fail_nomem(err, sizeof(*reach));
-    reach->in = in;
-    reach->from = calloc(starts, sizeof(*reach->from));
-    reach->any = calloc(places, sizeof(*reach->any));
-    reach->earliest = calloc((size_t)in->n_types * (size_t)(in->n + 1) + 1,
-                             sizeof(*reach->earliest));
-    if (reach->from == NULL || reach->any == NULL || reach->earliest == NULL) {
-        merak_reach_destroy(reach);
-        return merak_fail_nomem(err, starts * sizeof(*reach->from));
+    if (rc == MERAK_OK) {
+        *reach = r;
+        *reach_p = reach;
     }
-    *reach_p = reach;
-    return MERAK_OK;
+    return rc;
 }
 
 void merak_reach_destroy(struct merak_reach *reach)
 {
-    if (reach == NULL)
-        return;
-    free(reach->from);
-    free(reach->any);
-    free(reach->earliest);
-    free(reach);
+    free(reach); /* and its arrays */
 }
 
 static size_t place_of(const struct merak_reach *r, int s, int ranks)

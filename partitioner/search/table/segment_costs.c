@@ -16,6 +16,7 @@
 #include "partitioner/graph/padding.h"
 #include "partitioner/program/instr_cost.h"
 
+#include "base/arrays.h"
 #include "base/error.h"
 
 #include <stdlib.h>
@@ -278,37 +279,33 @@ static enum merak_status walker_init(struct merak_walker *w)
 {
     size_t nodes = (size_t)w->graph->n_nodes + 2;
     size_t values = (size_t)w->graph->n_values + 1;
-    size_t n = nodes + values;
+    const struct merak_array arrays[] = {
+        MERAK_ARRAY(w->bytes, values),
+        MERAK_ARRAY(w->may_pad, values),
+        MERAK_ARRAY(w->n_grads, values),
+        MERAK_ARRAY(w->ready, 2 * values),
+        MERAK_ARRAY(w->runs, nodes),
+        MERAK_ARRAY(w->node_s, nodes),
+        MERAK_ARRAY(w->node_scratch, nodes),
+        MERAK_ARRAY(w->lost_s, nodes),
+        MERAK_ARRAY(w->live, nodes),
+        MERAK_ARRAY(w->low, values),
+        MERAK_ARRAY(w->high, values),
+        MERAK_ARRAY(w->first, values),
+        MERAK_ARRAY(w->last, values),
+        MERAK_ARRAY(w->back, values),
+        MERAK_ARRAY(w->order, nodes),
+        MERAK_ARRAY(w->start, (size_t)w->table->n + 2),
+        MERAK_ARRAY(w->recompute[MERAK_KEEP_ALL], nodes),
+        MERAK_ARRAY(w->recompute[MERAK_KEEP_NO_ATTENTION], nodes),
+        MERAK_ARRAY(w->recompute[MERAK_KEEP_LEAST], nodes),
+        MERAK_ARRAY(w->seen[MERAK_KEEP_ALL], values),
+        MERAK_ARRAY(w->seen[MERAK_KEEP_NO_ATTENTION], values),
+        MERAK_ARRAY(w->seen[MERAK_KEEP_LEAST], values)};
+    enum merak_status rc = MERAK_ARRAYS(arrays, w->err);
 
-    w->bytes = calloc(values, sizeof(double));
-    w->may_pad = calloc(values, sizeof(bool));
-    w->n_grads = calloc(values, sizeof(int));
-    w->ready = calloc(2 * values, sizeof(double));
-    w->runs = calloc(nodes, sizeof(bool));
-    w->node_s = calloc(nodes, sizeof(double));
-    w->node_scratch = calloc(nodes, sizeof(double));
-    w->lost_s = calloc(nodes, sizeof(double));
-    w->live = calloc(nodes, sizeof(double));
-    w->low = malloc(values * sizeof(int));
-    w->high = malloc(values * sizeof(int));
-    w->first = malloc(values * sizeof(int));
-    w->last = malloc(values * sizeof(int));
-    w->back = calloc(values, sizeof(bool));
-    w->order = calloc(nodes, sizeof(int));
-    w->start = calloc((size_t)w->table->n + 2, sizeof(int));
-    if (w->bytes == NULL || w->may_pad == NULL || w->n_grads == NULL ||
-        w->ready == NULL || w->node_s == NULL || w->node_scratch == NULL ||
-        w->lost_s == NULL || w->live == NULL || w->low == NULL ||
-        w->high == NULL || w->first == NULL || w->last == NULL ||
-        w->runs == NULL || w->back == NULL || w->order == NULL ||
-        w->start == NULL)
-        return merak_fail_nomem(w->err, n * sizeof(double));
-    for (int k = 0; k < MERAK_KEEPS; k++) {
-        w->recompute[k] = calloc(nodes, sizeof(bool));
-        w->seen[k] = malloc(values * sizeof(int));
-        if (w->recompute[k] == NULL || w->seen[k] == NULL)
-            return merak_fail_nomem(w->err, values * sizeof(int));
-    }
+    if (rc != MERAK_OK)
+        return rc;
     for (size_t v = 0; v < values; v++)
         w->first[v] = w->last[v] = -1;
     merak_graph_may_pad(w->graph, w->may_pad);
@@ -319,26 +316,7 @@ static enum merak_status walker_init(struct merak_walker *w)
 
 static void walker_fini(struct merak_walker *w)
 {
-    free(w->bytes);
-    free(w->may_pad);
-    free(w->n_grads);
-    free(w->ready);
-    free(w->node_s);
-    free(w->node_scratch);
-    free(w->lost_s);
-    free(w->live);
-    free(w->low);
-    free(w->high);
-    free(w->first);
-    free(w->last);
-    free(w->runs);
-    for (int k = 0; k < MERAK_KEEPS; k++) {
-        free(w->recompute[k]);
-        free(w->seen[k]);
-    }
-    free(w->back);
-    free(w->order);
-    free(w->start);
+    free(w->bytes); /* and all others */
     merak_fold_fini(&w->fold);
 }
 

@@ -5,6 +5,7 @@
 #include "unit/near.h"
 
 #include "base/error.h"
+#include "base/arrays.h"
 #include "base/grow.h"
 #include "base/open.h"
 #include "base/rng.h"
@@ -245,9 +246,33 @@ static void arrays_that_cannot_grow_stay_as_they_are(void **state)
     }
 }
 
+static void arrays_begin_and_end_together(void **state)
+{
+    char *text = NULL, *none = NULL;
+    double *number = NULL;
+    const struct merak_array arrays[] = {
+        MERAK_ARRAY(text, 3), MERAK_ARRAY(none, 0), MERAK_ARRAY(number, 2)};
+    const struct merak_array huge[] = {MERAK_ARRAY(text, 1),
+                                       MERAK_ARRAY(number, SIZE_MAX / 8)};
+    struct merak_error err;
+
+    (void)state;
+    assert_int_equal(MERAK_ARRAYS(arrays, &err), MERAK_OK);
+    assert_int_equal((uintptr_t)number % sizeof(*number), 0);
+    assert_true(text + 3 <= none && none <= (char *)number);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(text[i], 0);
+    assert_true(number[0] == 0 && number[1] == 0);
+    free(text);
+    assert_int_equal(MERAK_ARRAYS(huge, &err), MERAK_ERR_NOMEM);
+    assert_null(text);
+    assert_null(number);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(arrays_begin_and_end_together),
         cmocka_unit_test(only_regular_files_are_opened_and_at_once),
         cmocka_unit_test(philox_gives_the_published_answers),
         cmocka_unit_test(a_permutation_hits_every_place_once),
