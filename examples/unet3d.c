@@ -17,19 +17,23 @@
  * parameters. Norms are of groups of channels (merak_groupnorm()), not of
  * batches: a scan is all that fits, and results do not depend on how many
  * samples are computed at once.  SIDE,WIDTH in the place of SIDE has WIDTH
- * channels in the first layer in the place of 32.  `--cp` cuts scans into
- * slabs, whose ranks exchange planes, and the sums of norms.
+ * channels in the first layer in the place of 32; SIDE,WIDTH,nearest repeats
+ * points on the way up, before the convolution that follows anyway, in the place
+ * of transposed convolutions.  `--cp` cuts scans into slabs, whose ranks exchange
+ * planes, and the sums of norms.
  */
 #include <merak/merak.h>
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { CLASSES = 3, LEVELS = 3, WIDTH = 32, IN_GROUP = 4 };
 
 struct net {
     size_t side, width;
+    int nearest; /* points are repeated on the way up */
 };
 
 /* A convolution over 3^3 points, a norm of as many groups at each size. */
@@ -53,14 +57,19 @@ static struct merak_value *convolve(struct merak_model *m,
 
 /* Twice as many points along each dim, and then those of the way down. */
 static struct merak_value *rise(struct merak_model *m, struct merak_value *x,
-                                struct merak_value *side, int i, size_t C)
+                                struct merak_value *side, int i,
+                                const struct net *net, size_t C)
 {
     const struct merak_window twice = {.stride = 2};
-    struct merak_value *w =
-        MERAK_PARAM(m, merak_name(m, "up.%d.weight", i),
-                    MERAK_NORMAL(sqrtf(1 / (float)C)), C, 2, 2, 2, C);
 
-    x = merak_conv_transposed(m, x, w, &twice);
+    if (net->nearest)
+        x = merak_upsample(m, x, 2);
+    else
+        x = merak_conv_transposed(
+            m, x,
+            MERAK_PARAM(m, merak_name(m, "up.%d.weight", i),
+                        MERAK_NORMAL(sqrtf(1 / (float)C)), C, 2, 2, 2, C),
+            &twice);
     return merak_concat(m, 2, (struct merak_value *[]){side, x});
 }
 
@@ -84,7 +93,7 @@ static void describe(struct merak_model *m, void *arg)
         x = merak_pool(m, x, MERAK_POOL_MAX, 2, &half);
     }
     for (int i = LEVELS - 1; i >= 0; i--) {
-        x = rise(m, x, side[i], i, in);
+        x = rise(m, x, side[i], i, net, in);
         C = in / 2;
         x = convolve(m, x, merak_name(m, "up.%d.0", i), net, in + C, C);
         x = convolve(m, x, merak_name(m, "up.%d.1", i), net, C, C);
@@ -109,11 +118,16 @@ int main(int argc, char **argv)
         net.side = (size_t)strtoul(argv[1], &end, 10);
     if (*end == ',')
         net.width = (size_t)strtoul(end + 1, &end, 10);
+    if (strcmp(end, ",nearest") == 0) {
+        net.nearest = 1;
+        end = "";
+    }
     if (*end != '\0' || net.side == 0 || net.side % (1 << LEVELS) != 0 ||
         net.width == 0 || net.width % IN_GROUP != 0) {
         fprintf(stderr,
                 "unet3d: expected first a side that %d divides, perhaps with "
-                "a number of channels that %d divides: 64 or 64,32\n",
+                "a number of channels that %d divides, and a way up: 64, "
+                "64,32 or 64,32,nearest\n",
                 1 << LEVELS, IN_GROUP);
         return 64;
     }

@@ -39,11 +39,12 @@ enum merak_window_number {
 };
 
 /* What pooling, i[1], makes of a window's points: their largest; their mean, in
- * which padding counts; the mean of those inside. */
+ * which padding counts; the mean of those inside; their sum. */
 enum merak_pooling {
     MERAK_POOL_MAX,
     MERAK_POOL_MEAN,
-    MERAK_POOL_MEAN_INSIDE
+    MERAK_POOL_MEAN_INSIDE,
+    MERAK_POOL_SUM
 };
 
 /* The inputs that attention has beside queries, keys and values, a bit of i[4]

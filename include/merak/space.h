@@ -32,12 +32,17 @@ struct merak_value *merak_conv_transposed(struct merak_model *m,
                                           struct merak_value *x,
                                           struct merak_value *w,
                                           const struct merak_window *how);
-/* The largest, or the mean, of windows of `size` points along each dim of
+/* The largest, the mean or the sum of windows of `size` points along each dim of
  * space: [B,Z,Y,X,C] -> [B,Z',Y',X',C].  Of several largest points the first
  * one has the gradient. */
 struct merak_value *merak_pool(struct merak_model *m, struct merak_value *x,
                                enum merak_pooling kind, int size,
                                const struct merak_window *how);
+/* Each point k times along each dim of space, PyTorch's interpolation by the
+ * nearest: [B,Z,Y,X,C] -> [B,k Z,k Y,k X,C], of which z, y, x is z / k, y / k,
+ * x / k of x.  The gradient of a point is the sum of its k, k^2 or k^3. */
+struct merak_value *merak_upsample(struct merak_model *m, struct merak_value *x,
+                                   int k);
 /*
  * (x - mean) / sqrt(variance + eps) gamma + beta, mean and variance being those
  * of a group of neighbouring channels of a sample, over all of its points.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pool.c - the largest of the points of windows, and their means */
+/* pool.c - the largest of the points of windows, their means and sums */
 #include "config.h"
 
 #include "kernels/cpu/cpu.h"
@@ -94,9 +94,11 @@ static void find_mean(const struct pools *p, const struct window *w, size_t c,
         w->number[i] /= points;
 }
 
-/* What a window's mean divides by. */
+/* What a window's sum is divided by. */
 static float points_of(const struct pools *p, const struct window *w)
 {
+    if (p->kind == MERAK_POOL_SUM)
+        return 1;
     return (float)(p->kind == MERAK_POOL_MEAN ? p->g.taps : w->n);
 }
 

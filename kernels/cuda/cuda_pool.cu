@@ -19,13 +19,15 @@ template <typename T> struct merak_pool_call {
     int64_t kind;
 };
 
-/* The points of a window that are inside. */
+/* What a window's sum is divided by. */
 template <typename T>
 static __device__ __forceinline__ float
 points_of(const merak_pool_call<T> &p, size_t row)
 {
     size_t n = 0;
 
+    if (p.kind == MERAK_POOL_SUM)
+        return 1;
     if (p.kind == MERAK_POOL_MEAN)
         return (float)p.windows.taps;
     for (size_t k = 0; k < p.windows.taps; k++)

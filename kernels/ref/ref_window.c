@@ -108,11 +108,13 @@ REF_KERNEL(conv_dw)
 
 /* --- pooling -------------------------------------------------------------- */
 
-/* The points that a window's mean divides by. */
+/* What a window's sum is divided by. */
 static double mean_of(const struct merak_patches *g, int64_t kind, size_t row)
 {
     size_t n = 0;
 
+    if (kind == MERAK_POOL_SUM)
+        return 1;
     if (kind == MERAK_POOL_MEAN)
         return (double)g->taps;
     for (size_t k = 0; k < g->taps; k++)

@@ -9,6 +9,8 @@
 
 #include "base/error.h"
 
+#include <stdint.h>
+
 #define SPACE 3 /* dims, at most */
 
 static const struct merak_window plain = {.stride = 1};
@@ -129,40 +131,70 @@ static size_t points_under(size_t out, size_t size,
     return all > pad ? all - pad : 0;
 }
 
+/* Layers from windows to the points that they are over: windows of w's points,
+ * or of `size`, of which x has the outputs. */
+static struct merak_value *apply_back(struct merak_model *m, const char *name,
+                                      const char *op,
+                                      const struct merak_window *how, int size,
+                                      int64_t kind, int n_in,
+                                      struct merak_value *const *in)
+{
+    const struct merak_shape *x = &in[0]->shape;
+    const struct merak_shape *w = n_in > 1 ? &in[1]->shape : NULL;
+    double list[SPACE * MERAK_WINDOW_NUMBERS];
+    struct merak_attrs attrs = {.i = {x->ndim - 2, kind}, .list = list};
+    char text[MERAK_SHAPE_TEXT];
+
+    if (!check_dims(m, name, x, w))
+        return NULL;
+    attrs.i[2] = attrs.i[0] * MERAK_WINDOW_NUMBERS;
+    for (int d = 0; d < attrs.i[0]; d++) {
+        double *at = list + d * MERAK_WINDOW_NUMBERS;
+        size_t windows = x->dim[1 + d];
+        size_t of = w != NULL ? w->dim[1 + d] : (size_t)size;
+        size_t points = points_under(windows, of, how);
+
+        if (points == 0 || !fill(at, points, of, how) ||
+            at[MERAK_WINDOW_OUT] != (double)windows) {
+            merak_model_fail(m, MERAK_ERR_PARAM,
+                             "%s: no points are under %zu windows of %zu along "
+                             "dim %d of x, %s, with padding %d: expected less "
+                             "padding",
+                             name, windows, of, 1 + d,
+                             merak_shape_print(x, text), how->pad);
+            return NULL;
+        }
+    }
+    return merak_model_apply(m, op, &attrs, n_in, in);
+}
+
 struct merak_value *merak_conv_transposed(struct merak_model *m,
                                           struct merak_value *x,
                                           struct merak_value *w,
                                           const struct merak_window *how)
 {
-    double list[SPACE * MERAK_WINDOW_NUMBERS];
-    struct merak_attrs attrs = {.list = list};
-    char text[MERAK_SHAPE_TEXT];
-
     how = how != NULL ? how : &plain;
     if (merak_model_open_for(m, "conv_transposed") == NULL || x == NULL ||
-        w == NULL || !check_how(m, "conv_transposed", how) ||
-        !check_dims(m, "conv_transposed", &x->shape, &w->shape))
+        w == NULL || !check_how(m, "conv_transposed", how))
         return NULL;
-    attrs.i[0] = x->shape.ndim - 2;
-    attrs.i[2] = attrs.i[0] * MERAK_WINDOW_NUMBERS;
-    for (int d = 0; d < attrs.i[0]; d++) {
-        double *at = list + d * MERAK_WINDOW_NUMBERS;
-        size_t windows = x->shape.dim[1 + d], size = w->shape.dim[1 + d];
-        size_t points = points_under(windows, size, how);
+    return apply_back(m, "conv_transposed", "conv_dx", how, 0, 0, 2,
+                      (struct merak_value *[]){x, w});
+}
 
-        if (points == 0 || !fill(at, points, size, how) ||
-            at[MERAK_WINDOW_OUT] != (double)windows) {
-            merak_model_fail(m, MERAK_ERR_PARAM,
-                             "conv_transposed: no points are under %zu windows "
-                             "of %zu along dim %d of x, %s, with padding %d: "
-                             "expected less padding",
-                             windows, size, 1 + d,
-                             merak_shape_print(&x->shape, text), how->pad);
-            return NULL;
-        }
+struct merak_value *merak_upsample(struct merak_model *m, struct merak_value *x,
+                                   int k)
+{
+    const struct merak_window how = {.stride = k, .pad = MERAK_PAD_NONE};
+
+    if (merak_model_open_for(m, "upsample") == NULL || x == NULL)
+        return NULL;
+    if (k < 1 || k > UINT8_MAX) {
+        merak_model_fail(m, MERAK_ERR_PARAM,
+                         "upsample: each point %d times: expected 1 to %d", k,
+                         UINT8_MAX);
+        return NULL;
     }
-    return merak_model_apply(m, "conv_dx", &attrs, 2,
-                             (struct merak_value *[]){x, w});
+    return apply_back(m, "upsample", "pool_dx", &how, k, MERAK_POOL_SUM, 1, &x);
 }
 
 struct merak_value *merak_pool(struct merak_model *m, struct merak_value *x,

@@ -357,6 +357,16 @@ static void pool_dx_dims(const struct merak_infer *inf, const char *out,
 
 BY_DIMS(pool_dx, -1, -1, true)
 
+/* As a layer of its own, of sums: each point many times. */
+static enum merak_status pool_dx_grad(struct merak_grad *g,
+                                      const struct merak_node *node,
+                                      struct merak_error *err)
+{
+    return merak_grad_unary(
+        g, node, 0, "pool", merak_node_attrs(node), 1,
+        (struct merak_value *[]){merak_grad_out(g, node, 0)}, err);
+}
+
 static void pool_dx_cost(const struct merak_infer *inf, struct merak_cost *cost)
 {
     windows_cost(inf, 0, cost);
@@ -367,6 +377,6 @@ const struct merak_op merak_ops_window[] = {
     MERAK_OP_WITH(conv_dx, 2, 2, 1, conv_dx_grad, .step_use = MERAK_STEP_NONE),
     MERAK_OP_WITH(conv_dw, 2, 2, 1, NULL, .step_use = MERAK_STEP_NONE),
     MERAK_OP_WITH(pool, 1, 1, 1, pool_grad, .step_use = MERAK_STEP_NONE),
-    MERAK_OP_WITH(pool_dx, 1, 2, 1, NULL, .step_use = MERAK_STEP_NONE),
+    MERAK_OP_WITH(pool_dx, 1, 2, 1, pool_dx_grad, .step_use = MERAK_STEP_NONE),
     {.name = NULL},
 };

@@ -82,7 +82,7 @@ volumes()
 # The entropy of the classes is 0.48.
 @test "a network of volumes tells balls from cubes" {
     "$TESTS/make_volumes.py" "$RUNS" 40 16
-    run srun -n1 "$BUILD/examples/unet3d" 16,8 --data "$RUNS/volumes.json" \
+    run srun -n1 "$BUILD/examples/unet3d" 16,8,nearest --data "$RUNS/volumes.json" \
         --micro-batch 1 --global-batch 8 --steps 25 --lr 1e-2 \
         --lr-schedule constant --eval-samples 8 --metrics "$RUNS/learned.jsonl"
     [ "$status" -eq 0 ]

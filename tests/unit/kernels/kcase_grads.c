@@ -26,6 +26,7 @@ const struct kc_grad kc_grads[] = {
     WEIGHTS("conv_dw", "conv", 2, 1, 0, KC_DY, KC_D(1)),
     GRAD("pool_dx", "pool", 2, 1, KC_DY, 0, KC_D(0)),
     GRAD("pool_dx", "pool", 1, 1, KC_DY, KC_D(0)),
+    GRAD("pool", "pool_dx", 1, 1, KC_DY, KC_D(0)),
     GRAD("layernorm_dx", "layernorm", 5, 1, KC_DY, 0, 1, 4, 5, KC_D(0)),
     WEIGHTS("layernorm_dw", "layernorm", 4, 2, KC_DY, 0, 4, 5, KC_D(1),
             KC_D(2)),

@@ -53,6 +53,16 @@ static const struct form {
      {1, 1, 1},
      false,
      MERAK_POOL_MEAN_INSIDE},
+    {"pool", 2, {5, 4}, {3, 2}, {2, 2}, {1, 0}, {1, 1}, false, MERAK_POOL_SUM},
+    {"pool_dx",
+     3,
+     {2, 3, 2},
+     {2, 3, 1},
+     {2, 3, 1},
+     {0, 0, 0},
+     {1, 1, 1},
+     false,
+     MERAK_POOL_SUM},
 };
 #define FORMS (sizeof(forms) / sizeof(*forms))
 
@@ -71,8 +81,8 @@ static void make(const struct form *f, double *list, size_t B, size_t points,
                  size_t I, size_t O, struct kc_row *row)
 {
     size_t in[3], out[3];
-    bool turned = strcmp(f->op, "conv_dx") == 0;
-    bool conv = turned || strcmp(f->op, "conv") == 0;
+    bool conv = strncmp(f->op, "conv", 4) == 0;
+    bool turned = strstr(f->op, "_dx") != NULL;
 
     *row = (struct kc_row){.n_in = conv ? 2 : 1, .n_out = 1};
     strcpy(row->op, f->op);
@@ -92,7 +102,8 @@ static void make(const struct form *f, double *list, size_t B, size_t points,
         *list++ = (double)in[d];
         *list++ = (double)out[d];
     }
-    shape(&row->operand[0], 'c', B, f->dims, turned ? out : in, turned ? O : I);
+    shape(&row->operand[0], 'c', B, f->dims, turned ? out : in,
+          conv && turned ? O : I);
     if (conv)
         shape(&row->operand[1], 'c', O, f->dims, f->size, I);
     if (f->bias)

@@ -358,6 +358,74 @@ static void transposed_layers_have_as_many_points(void **state)
     }
 }
 
+/* Of x [1,2,2] points, twice along each dim, of four along one. */
+static void points_are_repeated(void **state)
+{
+    static const struct {
+        struct shape s;
+        double x[4], y[16], dx[4]; /* of dy = 1, 2, .. */
+    } rows[] = {
+        {{2, 1, {4, 4}, 1, 0, 2, 2, 0, 1},
+         {1, 2, 3, 4},
+         {1, 1, 2, 2, 1, 1, 2, 2, 3, 3, 4, 4, 3, 3, 4, 4},
+         {14, 22, 46, 54}},
+        {{1, 2, {6}, 1, 0, 3, 3, 0, 1},
+         {1, 2, 3, 4},
+         {1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4},
+         {6, 15, 24, 33}},
+    };
+
+    (void)state;
+    for (size_t r = 0; r < sizeof(rows) / sizeof(*rows); r++) {
+        double x[4], y[16], dy[16], list[2 * MERAK_WINDOW_NUMBERS];
+        size_t points[2], nx, ny;
+        struct merak_attrs attrs = attrs_of(&rows[r].s, list, points);
+        struct merak_kernel_call call = {.attrs = &attrs, .n_in = 1, .n_out = 1};
+        const struct shape *s = &rows[r].s;
+
+        attrs.i[1] = MERAK_POOL_SUM;
+        memcpy(x, rows[r].x, sizeof(x));
+        call.operand[0] = operand(x, s->dims, s->B, points, 1, &nx);
+        call.operand[1] = operand(y, s->dims, s->B, s->in, 1, &ny);
+        run("pool_dx", &call);
+        assert_near(y, rows[r].y, ny, 0, 0);
+        for (size_t i = 0; i < ny; i++)
+            dy[i] = (double)(i + 1);
+        call.operand[0] = operand(dy, s->dims, s->B, s->in, 1, &ny);
+        call.operand[1] = operand(x, s->dims, s->B, points, 1, &nx);
+        run("pool", &call);
+        assert_near(x, rows[r].dx, nx, 0, 0);
+    }
+}
+
+static void layers_repeat_points(void **state)
+{
+    static const struct {
+        int k;
+        size_t out; /* 0: refused */
+        const char *why;
+    } rows[] = {{2, 8, ""},
+                {1, 4, ""},
+                {3, 12, ""},
+                {0, 0, "upsample: each point 0 times: expected 1 to 255"}};
+
+    (void)state;
+    for (size_t r = 0; r < sizeof(rows) / sizeof(*rows); r++) {
+        struct merak_model *m = new_model();
+        struct merak_value *x = param(m, "x", 4, (size_t[]){2, 4, 4, 5});
+        struct merak_value *y = merak_upsample(m, x, rows[r].k);
+        size_t n = rows[r].out;
+        struct merak_error err = {0};
+
+        assert_int_equal(merak_model_status(m, &err) == MERAK_OK, n > 0);
+        if (n > 0)
+            assert_memory_equal(y->shape.dim, ((size_t[]){2, n, n, 5}),
+                                4 * sizeof(size_t));
+        assert_non_null(strstr(err.text, rows[r].why));
+        merak_model_destroy(m);
+    }
+}
+
 static void windows_that_do_not_fit_are_refused(void **state)
 {
     static const struct {
@@ -398,6 +466,8 @@ int main(void)
         cmocka_unit_test(convolutions_have_published_numbers),
         cmocka_unit_test(a_transposed_convolution_has_published_numbers),
         cmocka_unit_test(pools_have_published_numbers),
+        cmocka_unit_test(points_are_repeated),
+        cmocka_unit_test(layers_repeat_points),
         cmocka_unit_test(the_first_of_equal_points_is_the_largest),
         cmocka_unit_test(layers_have_as_many_points),
         cmocka_unit_test(transposed_layers_have_as_many_points),

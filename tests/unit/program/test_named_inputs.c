@@ -140,7 +140,8 @@ static struct merak_value *normed(struct merak_model *m, struct merak_value *x,
         0.1f);
 }
 
-static void segments(struct merak_model *m, void *arg)
+/* A network that halves the size and doubles it again, by weights or not. */
+static void up_and_down(struct merak_model *m, bool nearest)
 {
     const size_t B = merak_model_micro_batch(m);
     const size_t dim[] = {B, SIDE, NARROW, 1};
@@ -149,12 +150,13 @@ static void segments(struct merak_model *m, void *arg)
         merak_input(m, "pixels", merak_model_dtype(m), "byxc", dim);
     struct merak_value *side, *mask;
 
-    (void)arg;
     side = x = normed(m, x, "down", 1, CHANNELS);
     x = merak_pool(m, x, MERAK_POOL_MAX, 2, &half);
     x = normed(m, x, "bottom", CHANNELS, 2 * CHANNELS);
-    x = merak_conv_transposed(
-        m, x, WEIGHT("up", 2 * CHANNELS, 2, 2, 2 * CHANNELS), &half);
+    x = nearest ? merak_upsample(m, x, 2)
+                : merak_conv_transposed(
+                      m, x, WEIGHT("up", 2 * CHANNELS, 2, 2, 2 * CHANNELS),
+                      &half);
     x = merak_concat(m, 2, (struct merak_value *[]){side, x});
     x = normed(m, x, "again", 3 * CHANNELS, CHANNELS);
     x = merak_conv(m, x, WEIGHT("out", CLASSES, 1, 1, CHANNELS), NULL, NULL);
@@ -162,6 +164,18 @@ static void segments(struct merak_model *m, void *arg)
                        (const size_t[]){B, SIDE, NARROW});
     merak_loss(m, "class", merak_cross_entropy(m, x, mask), 1);
     merak_loss(m, "overlap", merak_softmax_dice(m, x, mask), 0.5);
+}
+
+static void segments(struct merak_model *m, void *arg)
+{
+    (void)arg;
+    up_and_down(m, false);
+}
+
+static void repeated(struct merak_model *m, void *arg)
+{
+    (void)arg;
+    up_and_down(m, true);
 }
 
 /* Statistics of all samples of a micro-batch. */
@@ -382,6 +396,24 @@ static const struct row {
      {2, 2, 2, "1f1b", 1, 0},
      false,
      2},
+    {"points repeated, pp 2",
+     repeated,
+     ONE,
+     {1, 2, 1, "zb-h1", 0, 0},
+     true,
+     1},
+    {"points repeated, tp 2",
+     repeated,
+     ONE,
+     {2, 1, 1, "1f1b", 0, 0},
+     false,
+     1},
+    {"points repeated, cp 4",
+     repeated,
+     ONE,
+     {1, 1, 1, "1f1b", 0, 0},
+     false,
+     4},
     {"batches, pp 2", batches, ONE, {1, 2, 1, "zb-h1", 0, 0}, true, 1},
     {"batches, tp 2", batches, ONE, {2, 1, 1, "1f1b", 0, 0}, false, 1},
     {"batches, cp 2", batches, ONE, {1, 1, 1, "1f1b", 0, 0}, false, 2},
