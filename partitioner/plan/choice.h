@@ -255,8 +255,6 @@ merak_choices_check_levels(const struct merak_choices *choices,
 enum merak_status
 merak_choices_check_zero1(const struct merak_choices *choices, int level,
                           struct merak_error *err) MERAK_CHECKED;
-/* May sums over replicas be over some of them first? */
-bool merak_choices_may_sum_twice(const struct merak_choices *choices);
 /* All choices of a plan, as given; name and lists are borrowed from it. */
 void merak_choices_of(const struct merak_plan *plan,
                       struct merak_choices *choices);

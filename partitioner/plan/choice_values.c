@@ -153,16 +153,6 @@ enum merak_status merak_choices_settle(struct merak_choices *choices,
     return MERAK_OK;
 }
 
-bool merak_choices_may_sum_twice(const struct merak_choices *choices)
-{
-    if (choices->given[MERAK_CHOICE_DP_IN])
-        return choices->dp_in > 1;
-    return choices->dp_in == MERAK_OPTION_AUTO ||
-           choices->zero_home != MERAK_HOME_ALL ||
-           (choices->zero == MERAK_OPTION_AUTO &&
-            !choices->given[MERAK_CHOICE_ZERO_HOME]);
-}
-
 void merak_choices_of(const struct merak_plan *plan,
                       struct merak_choices *choices)
 {

@@ -4,6 +4,11 @@
 
 #include "partitioner/program/streams.h"
 
+#include <string.h>
+
+/* Of a program; more communicators are not told apart. */
+enum { MOST_COMMS = 64 };
+
 struct lanes {
     int n;
     int way[MERAK_LANES]; /* peer, flow, and whether it is received */
@@ -51,6 +56,58 @@ int merak_program_stream_count(const struct merak_program *program)
             (void)lane_of(&lanes, way_of(in));
     }
     return MERAK_QUEUE_COUNT + lanes.n;
+}
+
+static bool has_members(const struct merak_group *a,
+                        const struct merak_group *b)
+{
+    return a->n == b->n &&
+           memcmp(a->rank, b->rank, (size_t)a->n * sizeof(*a->rank)) == 0;
+}
+
+/* Of those that an instruction uses, groups of the same members are one. */
+static int count_groups(const struct merak_program *program)
+{
+    const struct merak_group *used[MOST_COMMS];
+    int n = 0;
+
+    for (int i = 0; i < program->n_instrs && n < MOST_COMMS; i++) {
+        const struct merak_instr *in = &program->instr[i];
+        const struct merak_group *group = &program->group[in->group];
+        int k = 0;
+
+        if (in->kind != MERAK_INSTR_EXCHANGE || group->n < 2)
+            continue;
+        while (k < n && !has_members(used[k], group))
+            k++;
+        if (k == n)
+            used[n++] = group;
+    }
+    return n;
+}
+
+static int count_ways(const struct merak_program *program)
+{
+    int way[MOST_COMMS], n = 0;
+
+    for (int i = 0; i < program->n_instrs && n < MOST_COMMS; i++) {
+        const struct merak_instr *in = &program->instr[i];
+        int k = 0;
+
+        if (in->kind != MERAK_INSTR_SEND && in->kind != MERAK_INSTR_RECV)
+            continue;
+        while (k < n && way[k] != way_of(in))
+            k++;
+        if (k == n)
+            way[n++] = way_of(in);
+    }
+    return n;
+}
+
+struct merak_comms merak_program_comms(const struct merak_program *program)
+{
+    return (struct merak_comms){.groups = count_groups(program),
+                                .pairs = count_ways(program)};
 }
 
 void merak_program_streams(const struct merak_program *program, int *stream)

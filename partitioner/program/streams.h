@@ -16,6 +16,7 @@
 #ifndef MERAK_PARTITIONER_PROGRAM_STREAMS_H
 #define MERAK_PARTITIONER_PROGRAM_STREAMS_H
 
+#include "partitioner/plan/comms.h"
 #include "partitioner/program/program.h"
 
 /* What a message is a part of; the same at both ends. */
@@ -38,5 +39,7 @@ enum merak_flow_kind merak_message_flow(const struct merak_instr *message);
 void merak_program_streams(const struct merak_program *program, int *stream);
 /* How many that are: at least MERAK_QUEUE_COUNT. */
 int merak_program_stream_count(const struct merak_program *program);
+/* The communicators that the program uses. */
+struct merak_comms merak_program_comms(const struct merak_program *program);
 
 #endif

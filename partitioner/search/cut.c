@@ -469,7 +469,8 @@ void merak_search_polish(struct merak_search *s, struct merak_candidate *cand)
 {
     struct cuts c;
 
-    if (cuts_init(&c, s, cand, s->limit * MERAK_SEARCH_SLACK, false) &&
+    if (cuts_init(&c, s, cand,
+                  merak_search_limit(s, cand) * MERAK_SEARCH_SLACK, false) &&
         cand->given.cut == NULL && !is_small(&c))
         improve(&c, &s->trials.deadline);
     cand->polished = true;

@@ -54,7 +54,7 @@ static void copy_choice(const struct merak_search *s,
                                        .offload_s = c->offload_s,
                                        .memory_stage = c->stage};
     to->memory_bytes = (size_t)bytes_of(c);
-    to->fits = (double)to->memory_bytes <= s->limit;
+    to->fits = (double)to->memory_bytes <= merak_search_limit(s, c);
     if (c->plan.recompute == MERAK_RECOMPUTE_AUTO &&
         !merak_drops_any(c->drop, merak_plan_parts(&c->plan)))
         to->plan.recompute = MERAK_RECOMPUTE_NONE;
@@ -63,14 +63,13 @@ static void copy_choice(const struct merak_search *s,
         to->part_s[i] = part_seconds(c->part_s[i] * scale, to->step_s);
 }
 
-static void explain_memory(const struct merak_search *s,
-                           struct merak_search_choice *lost)
+static void explain_memory(double limit, struct merak_search_choice *lost)
 {
     double need = (double)lost->memory_bytes;
     char all[MERAK_BYTES_TEXT], above[MERAK_BYTES_TEXT];
 
     merak_bytes_text(need, all);
-    merak_bytes_text(need - s->limit, above);
+    merak_bytes_text(need - limit, above);
     snprintf(lost->why, sizeof(lost->why),
              "memory: stage %d needs %s, %s above the limit",
              lost->memory_stage, all, above);
@@ -100,14 +99,13 @@ void merak_search_explain_time(const struct merak_search_choice *best,
 
 /* A plan that would be faster lost by memory, any other by time, among which a
  * faster one that fits is not named in the end. */
-static void explain(const struct merak_search *s,
-                    const struct merak_search_choice *best,
+static void explain(double limit, const struct merak_search_choice *best,
                     struct merak_search_choice *lost)
 {
     if (lost->step_s >= best->step_s || lost->fits)
         merak_search_explain_time(best, lost);
     else
-        explain_memory(s, lost);
+        explain_memory(limit, lost);
 }
 
 /* --- which are named ------------------------------------------------------ */
@@ -160,8 +158,10 @@ static bool is_alike(const struct merak_plan *a, const struct merak_plan *b,
 static bool is_big(const struct merak_search *s,
                    const struct merak_candidate *c)
 {
-    return c->arena > 0 ? c->arena > s->limit
-                        : c->bytes > s->limit * MERAK_SEARCH_SLACK;
+    double limit = merak_search_limit(s, c);
+
+    return c->arena > 0 ? c->arena > limit
+                        : c->bytes > limit * MERAK_SEARCH_SLACK;
 }
 
 struct runners {
@@ -209,10 +209,10 @@ static void name_some(struct runners *n, const struct merak_candidate *list,
         if (c->arena == DBL_MAX /* it cannot run */ || is_big(n->s, c) != big ||
             is_named(n, c, by) || (!big && !n->doubtful && !is_sure(n->s, c)) ||
             (big && (seconds_of(n->s, c) >= r->choice[0].step_s ||
-                     bytes_of(c) > MOST_BIG * n->s->limit)))
+                     bytes_of(c) > MOST_BIG * merak_search_limit(n->s, c))))
             continue;
         copy_choice(n->s, c, lost);
-        explain(n->s, &r->choice[0], lost);
+        explain(merak_search_limit(n->s, c), &r->choice[0], lost);
         n->cand[r->n_choices] = c;
         n->big[r->n_choices++] = big;
     }
@@ -347,8 +347,8 @@ enum merak_status merak_search_choose(struct merak_search *s,
     r->choice[0].plan.drop = best->drop;
     r->params = (size_t)best->table->n_elements;
     merak_search_set_utilisation(s, r);
-    r->memory_limit = (size_t)s->limit;
-    r->direct_bytes = merak_search_library_bytes(s);
+    r->memory_limit = (size_t)merak_search_limit(s, best);
+    r->direct_bytes = (size_t)merak_search_library_bytes(s, best);
     r->n_rated = s->n_rated;
     r->n_simulated = s->n_simulated;
     r->cut_short = s->cut_short;

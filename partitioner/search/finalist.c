@@ -11,6 +11,7 @@
 
 #include "partitioner/program/offload.h"
 #include "partitioner/program/recompute.h"
+#include "partitioner/program/streams.h"
 #include "partitioner/search/finalist.h"
 #include "partitioner/search/need.h"
 #include "partitioner/search/node_orders.h"
@@ -20,6 +21,7 @@
 
 #include "base/error.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,7 +54,10 @@ enum merak_status merak_built_init(struct merak_built *b,
     enum merak_status rc;
 
     *b = (struct merak_built){
-        .search = s, .schedule = cand->schedule, .plan = cand->plan};
+        .search = s,
+        .schedule = cand->schedule,
+        .plan = cand->plan,
+        .limit = merak_search_limit(s, cand)};
     b->opt = (struct merak_program_options){.direct = s->in->direct,
                                             .memory = s->in->memory,
                                             .cost = &s->cost,
@@ -253,7 +258,7 @@ static bool fits(struct settling *t, bool attention, int blocks)
     bytes = stage_bytes(t->table, b, t->stage);
     t->off =
         bytes - merak_stage_need(&t->table->all, t->stage, b->stages->drop);
-    if (bytes > b->search->limit)
+    if (bytes > b->limit)
         return false;
     merak_program_destroy(t->program);
     t->program = b->program[t->stage];
@@ -288,7 +293,7 @@ static bool would_fit(struct settling *t, int blocks, double times)
     set_drop(t, (struct merak_drop){.blocks = blocks});
     return merak_stage_need(&t->table->all, t->stage, b->stages->drop) +
                t->off <=
-           b->search->limit * times;
+           b->limit * times;
 }
 
 /* Fewest blocks between lo and hi that would fit if the table were always as
@@ -400,7 +405,7 @@ static enum merak_status settle_stages(struct merak_built *b,
         if (rc != MERAK_OK)
             return rc;
         bytes = stage_bytes(table, b, s);
-        if (search->trials.leaves && bytes > search->limit) {
+        if (search->trials.leaves && bytes > b->limit) {
             cand->arena = bytes;
             cand->stage = s;
             *left_p = true;
@@ -440,10 +445,16 @@ static enum merak_status simulate(struct merak_built *b,
     cand->step_s = timeline->step_s;
     cand->fetch_s = merak_fetches_exposed(b->program, timeline);
     cand->offload_s = merak_offload_exposed(b->program, timeline);
-    cand->arena = 0;
+    cand->arena = cand->comms_bytes = 0;
     for (int s = 0; s < b->plan.pp; s++) {
         double bytes =
             merak_program_needs(b->program[s], &b->search->cost.host);
+
+        if (b->opt.direct)
+            cand->comms_bytes =
+                fmax(cand->comms_bytes,
+                     merak_comms_bytes(merak_program_comms(b->program[s]),
+                                       &b->search->in->comms));
 
         if (bytes > cand->arena) {
             cand->arena = bytes;
@@ -484,7 +495,7 @@ enum merak_status merak_search_try(const struct merak_search *s,
     /* What does not fit is no plan, whether it would end or not; nor is what
      * only seconds are asked of. */
     if (rc == MERAK_OK && b.opt.direct && cand->step_s > 0 &&
-        cand->arena <= s->limit && s->in->most_s == 0)
+        cand->arena <= merak_search_limit(s, cand) && s->in->most_s == 0)
         rc = prove_direct(&b, err);
     merak_built_fini(&b);
     return rc;

@@ -16,6 +16,7 @@ struct merak_built {
     struct merak_stages *stages;
     const struct merak_schedule *schedule;
     struct merak_plan plan;
+    double limit;                   /* bytes of an arena */
     struct merak_program **program; /* [pp] */
 };
 

@@ -65,7 +65,7 @@ bool merak_search_is_useless(const struct merak_search *s, double seconds)
 bool merak_candidate_is_tight(const struct merak_search *s,
                               const struct merak_candidate *c)
 {
-    return c->given.cut != NULL || c->bytes <= s->limit * TIGHT;
+    return c->given.cut != NULL || c->bytes <= merak_search_limit(s, c) * TIGHT;
 }
 
 /* It takes more time than there is. */
@@ -106,7 +106,7 @@ void merak_candidate_try(struct merak_search *s, struct merak_candidate *c)
         s->run_error.status = rc;
         return;
     }
-    c->settled = c->step_s > 0 && c->arena <= s->limit;
+    c->settled = c->step_s > 0 && c->arena <= merak_search_limit(s, c);
     if (rc == MERAK_OK && c->settled)
         merak_search_limit_found(s, merak_search_effort(c));
     if (rc != MERAK_OK)
@@ -150,7 +150,8 @@ static bool try_cut(struct merak_search *s, struct merak_candidate *c,
     if (!merak_fixed_allows(c, bound) || !merak_search_room(s, &next))
         return false;
     memcpy(next.bound, bound, (parts + 1) * sizeof(*bound));
-    s->rc = merak_search_rate(&s->cost, &next, s->limit * MERAK_SEARCH_SLACK,
+    s->rc = merak_search_rate(&s->cost, &next,
+                              merak_search_limit(s, &next) * MERAK_SEARCH_SLACK,
                               s->err);
     merak_candidate_try(s, &next);
     if (s->rc != MERAK_OK || !is_better(&next, c))
@@ -175,7 +176,8 @@ static void try_fewest(struct merak_search *s, struct merak_candidate *c)
         double more = c->arena - c->bytes;
 
         if (c->step_s <= 0 || c->step_s == DBL_MAX ||
-            !merak_search_fewest(s, c, s->limit - more, &next) ||
+            !merak_search_fewest(s, c, merak_search_limit(s, c) - more,
+                                 &next) ||
             next.plan.fetch == c->plan.fetch)
             return;
         merak_candidate_try(s, &next);
@@ -212,7 +214,7 @@ void merak_candidate_refit(struct merak_search *s, struct merak_candidate *c)
     for (int i = 0; i < MAX_REFITS && s->rc == MERAK_OK && !c->settled; i++) {
         struct merak_candidate next = last;
 
-        limit *= s->limit / last.arena;
+        limit *= merak_search_limit(s, &last) / last.arena;
         if (last.step_s <= 0 || last.step_s == DBL_MAX ||
             !merak_search_room(s, &next))
             return;
@@ -237,7 +239,6 @@ void merak_candidate_lessen(struct merak_search *s, struct merak_candidate *c)
 {
     struct merak_candidate less = *c;
     size_t parts = (size_t)merak_plan_parts(&c->plan);
-    const double limit = s->limit;
 
     if (!may_settle(c) || !c->settled || !merak_search_room(s, &less))
         return;
@@ -245,9 +246,9 @@ void merak_candidate_lessen(struct merak_search *s, struct merak_candidate *c)
     s->rc = merak_search_rate(&s->cost, &less, c->bytes - 1, s->err);
     if (s->rc != MERAK_OK || less.bytes >= c->bytes)
         return;
-    s->limit = c->arena - 1;
+    less.limit = c->arena - 1;
     merak_candidate_try(s, &less);
-    s->limit = limit;
+    less.limit = c->limit;
     if (s->rc == MERAK_OK && is_better(&less, c))
         *c = less;
 }

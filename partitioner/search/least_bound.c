@@ -201,12 +201,12 @@ static double state_of(const struct merak_search *s,
     return fmax(whole, 0) / pp;
 }
 
-static double room_of(const struct merak_search *s, const struct merak_table *t,
-                      const struct merak_plan *plan)
+static double room_of(const struct merak_search *s,
+                      const struct merak_candidate *c)
 {
-    return s->limit * MERAK_SEARCH_SLACK -
-           state_of(s, t, plan->pp,
-                    merak_plan_mesh(plan, 0).dp * merak_search_cp(s->in));
+    return merak_search_limit(s, c) * MERAK_SEARCH_SLACK -
+           state_of(s, c->table, c->plan.pp,
+                    merak_plan_mesh(&c->plan, 0).dp * merak_search_cp(s->in));
 }
 
 static enum merak_status find_bound(struct merak_search *s,
@@ -214,7 +214,7 @@ static enum merak_status find_bound(struct merak_search *s,
                                     double *seconds_p)
 {
     const struct merak_table *t = c->table;
-    double units = merak_plan_units(&c->plan), room = room_of(s, t, &c->plan);
+    double units = merak_plan_units(&c->plan), room = room_of(s, c);
     struct unit unit = {0};
     double *pieces = calloc((size_t)t->n, sizeof(*pieces)), all_s;
 
@@ -235,7 +235,7 @@ void merak_search_bound(struct merak_search *s, const struct merak_candidate *c)
     double seconds = DBL_MAX;
 
     /* Where nothing fits, or others are faster, there is nothing to find. */
-    if (s->rc != MERAK_OK || room_of(s, c->table, &c->plan) <= 0 ||
+    if (s->rc != MERAK_OK || room_of(s, c) <= 0 ||
         work_of(c->table) * merak_plan_units(&c->plan) / c->plan.pp >=
             s->bound_s)
         return;

@@ -357,7 +357,7 @@ static enum merak_status say_none_fits(const struct merak_search *s,
     bool built = least->arena > 0 && least->arena < DBL_MAX;
     struct merak_refusal r = {.constraint = MERAK_BINDS_MEMORY,
                               .stage = least->stage,
-                              .have = s->limit,
+                              .have = merak_search_limit(s, least),
                               .need = built ? least->arena : least->bytes,
                               .plan = least->plan};
     char need[MERAK_BYTES_TEXT], have[MERAK_BYTES_TEXT];
@@ -370,7 +370,7 @@ static enum merak_status say_none_fits(const struct merak_search *s,
     if (s->err == NULL)
         return MERAK_ERR_CONFIG;
     merak_bytes_text(r.need, need);
-    merak_bytes_text(s->limit, have);
+    merak_bytes_text(r.have, have);
     merak_fail(s->err, MERAK_ERR_CONFIG,
                "the search was cut short after %.1f s: of %d plans none fits "
                "in %s per rank, and the smallest (%s) needs %s; give it longer "
@@ -381,7 +381,7 @@ static enum merak_status say_none_fits(const struct merak_search *s,
         merak_search_say_fixes(s, &r, s->err);
     else
         merak_search_say_likely(
-            s, r.need + (double)merak_search_library_bytes(s), s->err);
+            s, r.need + merak_search_library_bytes(s, least), s->err);
     return MERAK_ERR_CONFIG;
 }
 

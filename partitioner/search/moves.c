@@ -83,11 +83,12 @@ static bool may_move(struct merak_search *s, const struct moved *in,
                      const struct move *move, const struct merak_candidate *c)
 {
     bool drops = merak_drops_any(c->drop, merak_plan_parts(&c->plan));
+    double limit = merak_search_limit(s, c);
     struct merak_plan plan = c->plan;
 
-    return c->given.cut == NULL && c->bytes <= move->most * s->limit &&
+    return c->given.cut == NULL && c->bytes <= move->most * limit &&
            c->step_s < DBL_MAX && c->rated_s < DBL_MAX &&
-           (!c->settled || drops) && (drops || c->bytes > s->limit) &&
+           (!c->settled || drops) && (drops || c->bytes > limit) &&
            least_s(c) < MERAK_SEARCH_ERROR * merak_search_time(&s->cand[0]) &&
            make(s, in, move, &plan);
 }
@@ -140,7 +141,8 @@ static bool may_fit(struct merak_search *s, struct merak_candidate *c)
 
     if (merak_follow_init(&follow, c->schedule, &c->plan)) {
         c->follow = &follow;
-        may = merak_stages_least(&s->cost, c) <= s->limit * MERAK_SEARCH_SLACK;
+        may = merak_stages_least(&s->cost, c) <=
+              merak_search_limit(s, c) * MERAK_SEARCH_SLACK;
     }
     c->follow = NULL;
     merak_follow_fini(&follow);
@@ -152,13 +154,15 @@ static bool may_fit(struct merak_search *s, struct merak_candidate *c)
 static bool rate(struct merak_search *s, struct merak_candidate *c)
 {
     struct merak_candidate fewer;
+    double limit;
 
-    c->step_s = c->arena = 0;
+    c->step_s = c->arena = c->comms_bytes = 0;
     c->settled = c->polished = c->retried = false;
     if (!may_fit(s, c) || !merak_search_room(s, c))
         return false;
-    merak_search_cut(s, c, NULL, s->limit * MERAK_SEARCH_SLACK, false);
-    if (c->rated_s > 0 && merak_search_fewest(s, c, s->limit, &fewer) &&
+    limit = merak_search_limit(s, c);
+    merak_search_cut(s, c, NULL, limit * MERAK_SEARCH_SLACK, false);
+    if (c->rated_s > 0 && merak_search_fewest(s, c, limit, &fewer) &&
         fewer.rated_s < c->rated_s)
         *c = fewer;
     return c->rated_s > 0 &&

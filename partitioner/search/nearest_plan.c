@@ -36,8 +36,8 @@ bool merak_search_has_plan(const struct merak_search *of,
          s.rc == MERAK_OK && i < s.n_cands && i < MAX_TRIED && !found; i++) {
         struct merak_candidate *c = &s.cand[i];
 
-        found =
-            merak_search_try(&s, c, NULL) == MERAK_OK && c->arena <= s.limit;
+        found = merak_search_try(&s, c, NULL) == MERAK_OK &&
+                c->arena <= merak_search_limit(&s, c);
     }
     merak_search_fini(&s);
     return found;

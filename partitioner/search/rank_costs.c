@@ -2,13 +2,64 @@
 /* rank_costs.c - what a request's ranks have: memory, links, rates */
 #include "config.h"
 
+#include "partitioner/plan/comms.h"
 #include "partitioner/search/search_impl.h"
 
+#include <math.h>
 #include <string.h>
 
 size_t merak_search_memory(const struct merak_search_input *in)
 {
     return in->memory_bytes > 0 ? in->memory_bytes : in->device->memory_bytes;
+}
+
+/* With one group of all ranks. */
+double merak_search_most_memory(const struct merak_search_input *in)
+{
+    const struct merak_comms least = {
+        .groups = in->direct && in->nodes * in->ranks_per_node > 1};
+
+    return fmax((double)merak_search_memory(in) - in->spare_bytes -
+                    merak_comms_bytes(least, &in->comms),
+                0);
+}
+
+/* Have the first stage and the last one a weight in common? */
+static bool is_tied(const struct merak_table *t)
+{
+    for (int i = 0; i < t->n_shares; i++) {
+        if (t->share[i].hold.n > 0)
+            return true;
+    }
+    return false;
+}
+
+/* Vocabulary-parallel layers have an axis of stages among their table's. */
+static int tensor_axes(const struct merak_table *t)
+{
+    return t->n_axes - (t->shared_pp > 1 ? 1 : 0);
+}
+
+double merak_search_library_bytes(const struct merak_search *s,
+                                  const struct merak_candidate *c)
+{
+    struct merak_comms comms;
+
+    if (!s->in->direct)
+        return 0;
+    comms = merak_plan_comms(&c->plan, c->schedule, tensor_axes(c->table),
+                             is_tied(c->table));
+    return fmax(merak_comms_bytes(comms, &s->in->comms), c->comms_bytes);
+}
+
+double merak_search_limit(const struct merak_search *s,
+                          const struct merak_candidate *c)
+{
+    double used = merak_search_library_bytes(s, c) + s->in->spare_bytes;
+
+    if (c->limit > 0)
+        return c->limit;
+    return fmax((double)merak_search_memory(s->in) - used, 0);
 }
 
 /* Which nodes of which kind are in one rack is not known. */

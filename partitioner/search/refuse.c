@@ -36,7 +36,7 @@ static int least_dp(const struct merak_search *s)
 
 static bool is_hopeless(const struct merak_search *s)
 {
-    return s->state > s->limit * MERAK_SEARCH_SLACK;
+    return s->state > s->most * MERAK_SEARCH_SLACK;
 }
 
 /*
@@ -120,11 +120,6 @@ static size_t round_up(double bytes)
     return (size_t)ceil(strtod(text, NULL) * 0x1p30);
 }
 
-static double library_bytes(const struct merak_search *s)
-{
-    return (double)merak_search_library_bytes(s);
-}
-
 /* Bytes that the smallest plan takes when built; 0: not found. */
 static size_t enough_memory(const struct merak_search *s,
                             const struct merak_candidate *c)
@@ -132,7 +127,7 @@ static size_t enough_memory(const struct merak_search *s,
     struct merak_search_input in = only(s, c);
     double need = c->arena > 0 && c->arena < DBL_MAX ? c->arena : c->bytes;
 
-    need += library_bytes(s);
+    need += merak_search_library_bytes(s, c);
     for (int i = 0; i < 40 && !merak_search_is_late(s); i++) {
         in.memory_bytes = round_up(need);
         if (merak_search_has_plan(s, &in))
@@ -394,10 +389,10 @@ static void say_memory(const struct merak_search *s,
 
     merak_bytes_text(r->need, need);
     merak_bytes_text(r->have, limit);
-    merak_bytes_text(library_bytes(s), text);
-    if (library_bytes(s) > 0)
+    merak_bytes_text(r->library, text);
+    if (r->library > 0)
         snprintf(library, sizeof(library), ", %s may take %s",
-                 library_bytes(s) < r->have ? "of which NCCL"
+                 r->library < r->have ? "of which NCCL"
                                             : "and NCCL alone",
                  text);
     if (is_hopeless(s)) {
@@ -570,7 +565,8 @@ enum merak_status merak_search_no_memory(const struct merak_search *s)
     if (!s->in->brief)
         bytes = enough_memory(s, c);
     r.stage = c->stage;
-    r.need = bytes > 0 ? (double)bytes : c->bytes + library_bytes(s);
+    r.library = merak_search_library_bytes(s, c);
+    r.need = bytes > 0 ? (double)bytes : c->bytes + r.library;
     r.plan = c->plan;
     r.plan.offload = merak_drops_offload(&c->plan, c->drop);
     r.plan.cut = NULL;

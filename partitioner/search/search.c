@@ -119,7 +119,8 @@ static void rate_tight(struct merak_search *s,
 
     if (!merak_search_room(s, &tight))
         return;
-    merak_search_cut(s, &tight, NULL, s->limit * TIGHT, false);
+    merak_search_cut(s, &tight, NULL, merak_search_limit(s, &tight) * TIGHT,
+                     false);
     if (tight.rated_s > 0 && tight.rated_s < cand->rated_s)
         merak_search_keep(s, &s->big, &s->n_bigs, &tight);
 }
@@ -129,7 +130,8 @@ static void rate_tight(struct merak_search *s,
 static bool rate(struct merak_search *s, struct merak_candidate *cand,
                  const int *initial)
 {
-    double limit = s->limit * MERAK_SEARCH_SLACK;
+    double most = merak_search_limit(s, cand);
+    double limit = most * MERAK_SEARCH_SLACK;
     double least = merak_stages_least(&s->cost, cand);
 
     cand->rated_s = 0;
@@ -137,7 +139,7 @@ static bool rate(struct merak_search *s, struct merak_candidate *cand,
         merak_search_cut(s, cand, initial, limit, false);
     if (cand->rated_s > 0)
         return true;
-    if (s->in->most_s > 0 && least > s->limit * TIGHT) {
+    if (s->in->most_s > 0 && least > most * TIGHT) {
         /* whether it fits is all that is asked of it */
         cand->rated_s = DBL_MAX;
         cand->bytes = least;
@@ -173,7 +175,7 @@ void merak_search_rate_variant(struct merak_search *s,
         if (cand->rated_s < s->best_s)
             s->best_s = cand->rated_s;
         merak_search_keep(s, &s->cand, &s->n_cands, cand);
-        if (merak_search_fewest(s, cand, s->limit, &fewer))
+        if (merak_search_fewest(s, cand, merak_search_limit(s, cand), &fewer))
             merak_search_keep(s, &s->cand, &s->n_cands, &fewer);
         return;
     }
@@ -214,6 +216,7 @@ static bool start(struct merak_search *s, const struct merak_search_input *in,
                                .err = err};
     s->tasks = in->nodes * in->ranks_per_node;
     s->spread = s->tasks / merak_search_cp(s->in);
+    s->most = merak_search_most_memory(in);
     merak_search_limit_init(s);
     merak_search_cost(in, &s->cost);
     s->pool = merak_pool_create();
@@ -222,32 +225,12 @@ static bool start(struct merak_search *s, const struct merak_search_input *in,
     return s->rc == MERAK_OK;
 }
 
-size_t merak_search_library_bytes(const struct merak_search *s)
-{
-    const struct merak_search_input *in = s->in;
-
-    if (!in->direct)
-        return 0;
-    if (in->direct_ep_bytes == 0 || merak_graphs_experts(s->graphs) == 0)
-        return in->direct_bytes;
-    return in->direct_bytes + in->direct_ep_bytes;
-}
-
-static void set_limit(struct merak_search *s)
-{
-    s->limit = fmax((double)merak_search_memory(s->in) -
-                        (double)merak_search_library_bytes(s),
-                    0);
-}
-
 enum merak_status merak_search_init(struct merak_search *s,
                                     const struct merak_search_input *in,
                                     struct merak_error *err)
 {
     if (start(s, in, err))
         s->rc = merak_graphs_create(in, &s->graphs, err);
-    if (s->rc == MERAK_OK)
-        set_limit(s);
     return s->rc;
 }
 
@@ -255,10 +238,8 @@ enum merak_status merak_search_init_like(struct merak_search *s,
                                          const struct merak_search_input *in,
                                          const struct merak_search *other)
 {
-    if (start(s, in, NULL)) {
+    if (start(s, in, NULL))
         s->graphs = merak_graphs_share(other->graphs);
-        set_limit(s);
-    }
     s->start_ns = other->start_ns;
     s->turn.from_ns = other->turn.from_ns;
     s->until_ns = other->until_ns;

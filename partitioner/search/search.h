@@ -17,6 +17,7 @@
 #include "base/progress.h"
 #include "partitioner/device/device.h"
 #include "partitioner/plan/choice.h"
+#include "partitioner/plan/comms.h"
 #include "partitioner/assembly/assembly.h"
 #include "partitioner/program/boundary.h"
 
@@ -48,6 +49,7 @@ struct merak_refusal {
     int stage;              /* where it binds; -1: on no single stage */
     double have, need;      /* what is available, and the least a plan takes:
                                bytes, ranks, sequences, parts; 0: no number */
+    double library;         /* of these bytes, NCCL's */
     struct merak_plan plan; /* the closest one, as far as known; for MEMORY the
                                smallest.  Without lists. */
     struct merak_error why; /* for TENSOR, LISTS, ISLANDS, SCHEDULE: it */
@@ -90,9 +92,9 @@ struct merak_search_input {
     bool insists_direct;
     bool fast_sums; /* sums are those of a direct transport's library, whose
                        order it chooses (--reduce fast) */
-    size_t direct_bytes; /* of the limit, what the library of a direct transport
-                            may take beside an arena */
-    size_t direct_ep_bytes; /* and what more if the model has experts */
+    struct merak_comms_cost comms; /* of a direct transport's library: of the
+                                      limit, as a plan's degrees need them */
+    double spare_bytes; /* of the limit, what stays free whatever is planned */
     bool any_cp; /* pin.cp is one of several that are tried */
     bool brief;  /* of a refusal only what binds: no changes are looked for */
     struct merak_refusal *refusal;   /* filled in if there is no plan; NULL:
@@ -222,6 +224,8 @@ struct merak_search_result {
 
 /* The memory of a rank that a request has: what it gives, or the device's. */
 size_t merak_search_memory(const struct merak_search_input *input);
+/* Of these, what an arena takes at most, whatever the plan. */
+double merak_search_most_memory(const struct merak_search_input *input);
 /* The cost model of a kind of nodes of a request, and of its device: links
  * between nodes are those of the slowest. */
 void merak_search_kind_cost(const struct merak_search_input *input,

@@ -109,7 +109,7 @@ struct merak_rounds {
 struct merak_search {
     const struct merak_search_input *in;
     struct merak_cost_model cost;
-    double limit;
+    double most;       /* bytes of an arena: no plan's limit is higher */
     double state;      /* bytes, by merak_search_is_hopeless() */
     int tasks, spread; /* all; of them those that tp x ep x pp x dp makes: all
                           that see the same part of a sequence */
@@ -201,8 +201,13 @@ void merak_search_rate_all(struct merak_search *s);
 int64_t merak_search_axes(const struct merak_search *s);
 /* The ep that all plans have; 0: it is to be chosen. */
 int merak_search_ep(const struct merak_search *s);
-/* What the library of a direct transport may take beside an arena. */
-size_t merak_search_library_bytes(const struct merak_search *s);
+/* Bytes that the library of a direct transport takes beside an arena, by the
+ * plan's degrees, or, if they are more, by its programs; what an arena may take
+ * then. */
+double merak_search_library_bytes(const struct merak_search *s,
+                                  const struct merak_candidate *c);
+double merak_search_limit(const struct merak_search *s,
+                          const struct merak_candidate *c);
 /* Append to one of the lists. */
 void merak_search_keep(struct merak_search *s, struct merak_candidate **list,
                        int *n, const struct merak_candidate *cand);

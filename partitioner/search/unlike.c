@@ -7,6 +7,7 @@
  */
 #include "config.h"
 
+#include "partitioner/plan/comms.h"
 #include "partitioner/search/unlike.h"
 
 #include "base/error.h"
@@ -449,10 +450,14 @@ enum merak_status merak_search_unlike(const struct merak_search_input *input,
     enum merak_status rc;
     int n;
 
+    /* Plans of equal stages do not fail for want of what those of unlike ones
+     * do without. */
+    static const struct merak_comms equal_stages = {.groups = 3, .pairs = 6};
+
     if (!may_pay(input, found, equal))
         return found;
-    if (!in.direct)
-        in.direct_bytes = 0;
+    if (in.direct)
+        in.spare_bytes += merak_comms_bytes(equal_stages, &in.comms);
     in.direct = in.fast_sums = false; /* a rank has too many peers for that */
     in.refusal = NULL;
     f = calloc(1, sizeof(*f));

@@ -109,9 +109,7 @@ enum merak_status merak_unlike_init(struct merak_unlike *u,
         u->limit[k] =
             (double)(in->memory_bytes > 0 ? in->memory_bytes
                                           : kind[k].device->memory_bytes);
-        /* What the library would take stays free: plans of equal stages do not
-         * fail for want of what they would not need without it. */
-        u->limit[k] = fmax(u->limit[k] - (double)in->direct_bytes, 1);
+        u->limit[k] = fmax(u->limit[k] - in->spare_bytes, 1);
         u->ranks[k] = kind[k].nodes * in->ranks_per_node;
         u->order[k] = k;
     }

@@ -231,7 +231,7 @@ static bool is_far_too_big(struct merak_search *s, struct merak_candidate *cand)
         if (!merak_search_set_level(s, l, &c.plan))
             continue;
         bytes = merak_stages_least(&s->cost, &c);
-        if (bytes <= FAR_TOO_BIG * s->limit)
+        if (bytes <= FAR_TOO_BIG * merak_search_limit(s, &c))
             return false;
         if (bytes < least_bytes)
             least = c;

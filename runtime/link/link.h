@@ -106,14 +106,8 @@ void merak_link_close(struct merak_link *link);
 enum merak_status merak_link_memory(const struct merak_link_options *opt,
                                     int *comms_p, size_t *bytes_p,
                                     struct merak_error *err) MERAK_CHECKED;
-/* The most that merak_link_memory() gives for a rank of any plan of so many
- * tasks, with these degrees; 0: of any, but cp and ep are 1; below 0: of any.
- * Replicas are summed over in two parts if `parts` says so. */
-size_t merak_link_memory_most(int tasks, int tp, int cp, int ep, int pp, int dp,
-                              bool parts);
-/* What more that is where the search itself divides experts: where neither ep
- * nor tp is given. */
-size_t merak_link_memory_ep(int tasks, int tp, int cp, int ep);
+/* Of one, by which that is estimated. */
+extern const struct merak_comms_cost merak_link_comms_cost;
 /* "NCCL 2.28.9, 5 communicators, sums in member order" */
 void merak_link_describe(const struct merak_link *link, char *text,
                          size_t size);

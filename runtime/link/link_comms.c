@@ -18,8 +18,8 @@
 /* What NCCL allocates for a communicator of all its channels: 544 MiB with two
  * ranks and 688 MiB with more on four A100s (NCCL's issue 964).  It grows with
  * the channels, and messages of a pair have few (PAIR_CTAS). */
-#define GROUP_BYTES ((size_t)640 << 20)
-#define PAIR_BYTES ((size_t)160 << 20)
+const struct merak_comms_cost merak_link_comms_cost = {.group = 640 * 0x1p20,
+                                                       .pair = 160 * 0x1p20};
 
 /* --- which ------------------------------------------------------------------
  */
@@ -142,43 +142,16 @@ enum merak_status merak_link_memory(const struct merak_link_options *opt,
 {
     struct merak_link link = {.n_comms = 0};
     enum merak_status rc = merak_link_find_comms(&link, opt, err);
-    size_t bytes = 0;
+    struct merak_comms comms = {0};
 
     for (int i = 0; i < link.n_comms; i++)
-        bytes += link.comm[i].pair ? PAIR_BYTES : GROUP_BYTES;
+        *(link.comm[i].pair ? &comms.pairs : &comms.groups) += 1;
     if (rc == MERAK_OK) {
         *comms_p = link.n_comms;
-        *bytes_p = bytes;
+        *bytes_p = (size_t)merak_comms_bytes(comms, &merak_link_comms_cost);
     }
     merak_link_free_comms(&link);
     return rc;
-}
-
-/* A rank is in a group of each tensor degree, one or two dp groups and one of
- * all stages. It has a pair for each direction to the stage before, the one
- * behind, or the first or last stage: for a weight that both have, or an
- * interleaved schedule.
- */
-size_t merak_link_memory_most(int tasks, int tp, int cp, int ep, int pp, int dp,
-                              bool parts)
-{
-    bool staged = pp != 1;
-    size_t tensor = (size_t)(tp != 1) + (size_t)(cp > 1 || cp < 0) +
-                    (size_t)(ep > 1 || ep < 0);
-    size_t groups = tensor + (size_t)(tensor > 1) + /* of all tensor ranks */
-                    (size_t)(dp != 1) + (size_t)(dp != 1 && parts) +
-                    (size_t)staged;
-    size_t pairs = staged ? 6 : 0;
-
-    return tasks > 1 ? groups * GROUP_BYTES + pairs * PAIR_BYTES : 0;
-}
-
-size_t merak_link_memory_ep(int tasks, int tp, int cp, int ep)
-{
-    if (ep != 0 || tp > 0) /* given, or 1 */
-        return 0;
-    return merak_link_memory_most(tasks, tp, cp, -1, 1, 1, false) -
-           merak_link_memory_most(tasks, tp, cp, 0, 1, 1, false);
 }
 
 void merak_link_free_comms(struct merak_link *link)

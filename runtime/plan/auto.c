@@ -96,17 +96,12 @@ static enum merak_status fill_scratch(struct plan_auto *plan,
 static enum merak_status fill_transport(struct plan_auto *plan,
                                         struct merak_error *err)
 {
-    const struct merak_choices *pin = &plan->in.pin;
     int transport = plan->opt->transport;
 
     plan->in.insists_direct = transport == PLAN_TRANSPORT_NCCL;
     if (transport != PLAN_TRANSPORT_AUTO)
         plan->in.direct = plan->in.insists_direct;
-    plan->in.direct_bytes = merak_link_memory_most(
-        plan->in.nodes * plan->in.ranks_per_node, pin->tp, pin->cp, pin->ep,
-        pin->pp, pin->dp, merak_choices_may_sum_twice(pin));
-    plan->in.direct_ep_bytes = merak_link_memory_ep(
-        plan->in.nodes * plan->in.ranks_per_node, pin->tp, pin->cp, pin->ep);
+    plan->in.comms = merak_link_comms_cost;
     plan->in.fast_sums = plan->opt->reduce_fast;
     return plan_options_check_reduce(plan->opt, plan->in.direct, err);
 }

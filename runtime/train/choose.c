@@ -163,12 +163,8 @@ static enum merak_status fill_input(struct merak_trainer *t,
     in->unlike = true;
     in->direct = t->linked.direct;
     in->fast_sums = in->direct && t->opt.reduce_fast;
+    in->comms = merak_link_comms_cost;
     in->insists_direct = t->opt.transport == MERAK_TRANSPORT_NCCL;
-    in->direct_bytes = merak_link_memory_most(
-        t->boot->size, t->ranks.tp, t->ranks.cp, t->ranks.ep, t->ranks.pp,
-        t->ranks.dp, merak_choices_may_sum_twice(&t->opt.choice));
-    in->direct_ep_bytes = merak_link_memory_ep(t->boot->size, t->ranks.tp,
-                                               t->ranks.cp, t->ranks.ep);
     return fill_pins(t, &in->pin, err);
 }
 

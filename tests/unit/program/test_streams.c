@@ -46,6 +46,30 @@ static void assert_found(struct merak_planned *p, const char *what)
         fail_msg("found as \"%s\", expected \"%s\"", err.text, what);
 }
 
+/* The closed form is what its programs need. */
+static void assert_comms(const struct merak_planned *p, bool tied)
+{
+    const struct merak_plan *plan = &p->plan;
+    const struct merak_schedule *schedule;
+    struct merak_comms most = {0}, all;
+
+    for (int r = 0; r < p->n_programs; r++) {
+        struct merak_comms comms = merak_program_comms(p->program[r]);
+
+        if (comms.groups > most.groups)
+            most.groups = comms.groups;
+        if (comms.pairs > most.pairs)
+            most.pairs = comms.pairs;
+    }
+    assert_int_equal(merak_plan_schedule(plan, &schedule, NULL), MERAK_OK);
+    all = merak_plan_comms(plan, schedule, plan->tp > 1, tied);
+    if (all.groups != most.groups || all.pairs != most.pairs)
+        fail_msg("tp %d, pp %d, dp %d, %s, %d chunks: %d groups and %d pairs, "
+                 "expected %d and %d",
+                 plan->tp, plan->pp, plan->dp, plan->schedule, plan->chunks,
+                 most.groups, most.pairs, all.groups, all.pairs);
+}
+
 /* One schedule in several plans; how many it could be built for. */
 static int try_schedule(const struct merak_schedule *schedule)
 {
@@ -68,13 +92,15 @@ static int try_schedule(const struct merak_schedule *schedule)
         struct merak_planned *p;
         struct merak_error err;
 
-        plan.chunks = schedule->min_chunks;
+        plan.chunks =
+            i % 2 == 0 ? schedule->min_chunks : schedule->usual_chunks;
         plan.lossy.all = (uint8_t)rows[i].lossy;
         plan.recompute = rows[i].recompute ? MERAK_RECOMPUTE_FULL : 0;
         if (planned_try(&gpt, &plan, &err) != MERAK_OK)
             continue; /* another one's limits */
         p = planned_build(&gpt, &plan, NULL);
         assert_ends(p);
+        assert_comms(p, !gpt.untied);
         merak_planned_destroy(p);
         n++;
     }

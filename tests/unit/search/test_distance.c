@@ -169,7 +169,7 @@ static void rate_and_simulate(struct instance *it, double *rated_p,
     assert_int_equal(merak_search_rate(&s.cost, &cand, DBL_MAX, &err),
                      MERAK_OK);
     *rated_p = cand.rated_s;
-    s.limit = DBL_MAX;
+    cand.limit = DBL_MAX;
     if (merak_search_try(&s, &cand, &err) != MERAK_OK)
         fail_msg("%s", err.text);
     *step_p = cand.step_s;

@@ -184,11 +184,11 @@ static void what_is_a_little_too_big_is_cut_again(void **state)
     merak_candidate_try_polished(&r.s, &r.cand);
     assert_true(r.cand.settled);
     whole = r.cand;
-    r.s.limit = 0.99 * whole.arena;
+    r.cand.limit = 0.99 * whole.arena;
     r.cand.settled = false;
     merak_candidate_refit(&r.s, &r.cand);
     assert_true(r.cand.settled);
-    assert_true(r.cand.arena <= r.s.limit);
+    assert_true(r.cand.arena <= r.cand.limit);
     assert_true(memcmp(r.cand.bound, whole.bound,
                        (STAGES + 1) * sizeof(*whole.bound)) != 0);
     assert_true(r.cand.step_s < 1.2 * whole.step_s);
@@ -206,11 +206,11 @@ static void what_is_far_too_big_stays(void **state)
     cut_badly(&r);
     merak_candidate_try_polished(&r.s, &r.cand);
     whole = r.cand;
-    r.s.limit = 0.2 * whole.arena;
+    r.cand.limit = 0.2 * whole.arena;
     r.cand.settled = false;
     merak_candidate_refit(&r.s, &r.cand);
     assert_false(r.cand.settled);
-    assert_true(r.cand.arena > r.s.limit);
+    assert_true(r.cand.arena > r.cand.limit);
     request_fini(&r);
 }
 
@@ -230,11 +230,11 @@ static void less_memory_is_tried_once(void **state)
     merak_candidate_try_polished(&r.s, &r.cand);
     assert_true(r.cand.settled);
     before = r.cand;
-    limit = r.s.limit;
+    limit = r.cand.limit;
     trials = r.s.n_simulated;
     merak_candidate_lessen(&r.s, &r.cand);
     assert_int_equal(r.s.n_simulated, trials + 1);
-    assert_true(r.s.limit == limit);
+    assert_true(r.cand.limit == limit);
     assert_true(r.cand.settled);
     assert_true(r.cand.step_s == before.step_s ||
                 (r.cand.step_s < before.step_s && r.cand.arena < before.arena));

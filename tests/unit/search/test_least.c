@@ -406,7 +406,7 @@ static void deferred_weight_gradients_hold_what_they_read(void **state)
         assert_true(merak_search_room(&s, &cand));
         for (int p = 0; p <= merak_plan_parts(&cand.plan); p++)
             cand.bound[p] = p * table->n / merak_plan_parts(&cand.plan);
-        assert_int_equal(merak_search_rate(&s.cost, &cand, s.limit, NULL),
+        assert_int_equal(merak_search_rate(&s.cost, &cand, s.most, NULL),
                          MERAK_OK);
         least = cand.bytes;
         assert_int_equal(merak_search_try(&s, &cand, NULL), MERAK_OK);

@@ -527,7 +527,7 @@ static void a_run_that_hardly_fits_is_planned(void **state)
         .threads = 1,
         .device = &device,
         .direct = true,
-        .direct_bytes = merak_link_memory_most(128, 8, 1, 1, 8, 2, false),
+        .comms = merak_link_comms_cost,
         .pin = {.tp = 8,
                 .pp = 8,
                 .micro_batch = 1,

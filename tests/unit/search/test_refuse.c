@@ -86,9 +86,9 @@ static double bound(const struct row *row, struct merak_hf_config *config,
     assert_int_equal(merak_search_init(&s, &in, NULL), MERAK_OK);
     assert_false(merak_search_is_hopeless(&s));
     state = s.state;
-    s.limit = state / MERAK_SEARCH_SLACK; /* by how much it must be above */
+    s.most = state / MERAK_SEARCH_SLACK; /* by how much it must be above */
     assert_false(merak_search_is_hopeless(&s));
-    s.limit *= 1 - 1e-9;
+    s.most *= 1 - 1e-9;
     assert_true(merak_search_is_hopeless(&s));
     merak_search_fini(&s);
     return state;

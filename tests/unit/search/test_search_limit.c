@@ -256,7 +256,7 @@ static void time_that_ends_among_plans_that_hang_is_not_memory(void **state)
         .big = &big,
         .n_bigs = 1,
         .n_rated = 3,
-        .limit = 1e9,
+        .most = 1e9,
         .run_error = {.status = MERAK_ERR_CORRUPT, .text = "the programs hang"},
         .err = &err};
 

@@ -72,9 +72,9 @@ static void rate_uniform(struct rivals *r, const struct merak_table *table,
     assert_true(merak_search_room(&r->s, &cand));
     for (int p = 0; p <= pp; p++)
         cand.bound[p] = table->n * p / pp;
-    assert_int_equal(merak_search_rate(&r->s.cost, &cand, r->s.limit, NULL),
+    assert_int_equal(merak_search_rate(&r->s.cost, &cand, r->s.most, NULL),
                      MERAK_OK);
-    if (cand.bytes <= r->s.limit)
+    if (cand.bytes <= r->s.most)
         keep_best(r, &cand);
 }
 
@@ -151,7 +151,7 @@ static double best_uniform(const struct merak_search_input *in)
         struct merak_candidate *c = &r.best[i];
 
         build_once(&r.s, c);
-        if (c->arena <= r.s.limit && c->step_s < best)
+        if (c->arena <= r.s.most && c->step_s < best)
             best = c->step_s;
     }
     merak_search_fini(&r.s);
