@@ -98,39 +98,40 @@ double merak_rows_dropped(const struct merak_kernel_call *call)
 /* Which operands of a call those of the two are, and where their pools are;
  * PLACED: ids or weights made from places; NONE: a pool of no rows. */
 enum { PLACED = -1, NONE = -2 };
+#define OUT(i) (100 + (i)) /* output i of the call */
+#define END (-3)
+
+/* Operands of the two calls, inputs before outputs. */
 struct split {
-    int n_in, n_out;
+    int n_in, n_out; /* without a bias, which comes behind all inputs */
     int place, dplace;
-    int placed_in, rest_in; /* inputs of the two */
-    int placed[12], rest[12];
+    int placed_in[10], placed_out[4], rest_in[10], rest_out[4];
 };
 
 static const struct split forward = {9,
                                      3,
                                      1,
                                      -1,
-                                     6,
-                                     6,
-                                     {0, PLACED, PLACED, 2, 3, 4, 9, 11},
-                                     {5, 6, 7, 2, 3, 4, 10, NONE}};
-static const struct split back = {
-    11,
-    5,
-    1,
-    12,
-    7,
-    8,
-    {0, PLACED, PLACED, 2, 3, 4, 5, 11, PLACED, 15},
-    {6, 7, 8, 2, 3, 4, NONE, 9, 13, 14, NONE}};
-static const struct split weights = {
-    13,
-    3,
-    1,
-    -1,
-    6,
-    9,
-    {0, PLACED, PLACED, 2, 3, 4, 13, 14, 15},
-    {5, 6, 7, 8, NONE, NONE, 9, 10, 11, 13, 14, 15}};
+                                     {0, PLACED, PLACED, 2, 3, 4, END},
+                                     {OUT(0), OUT(2), END},
+                                     {5, 6, 7, 2, 3, 4, END},
+                                     {OUT(1), NONE, END}};
+static const struct split back = {11,
+                                  5,
+                                  1,
+                                  OUT(1),
+                                  {0, PLACED, PLACED, 2, 3, 4, 5, END},
+                                  {OUT(0), PLACED, OUT(4), END},
+                                  {6, 7, 8, 2, 3, 4, NONE, 9, END},
+                                  {OUT(2), OUT(3), NONE, END}};
+static const struct split weights = {13,
+                                     3,
+                                     1,
+                                     -1,
+                                     {0, PLACED, PLACED, 2, 3, 4, END},
+                                     {OUT(0), OUT(1), OUT(2), END},
+                                     {5, 6, 7, 8, NONE, NONE, 9, 10, 11, END},
+                                     {OUT(0), OUT(1), OUT(2), END}};
 
 static void set_dims(struct merak_operand *op, int ndim, const size_t *dim)
 {
@@ -151,56 +152,79 @@ static void flatten(struct merak_operand *op, size_t rows)
         set_dims(op, 3, (size_t[]){1, rows, d[3]});
 }
 
-static void take(const struct merak_kernel_call *call,
-                 const struct merak_expert_calls *calls, const int *from,
-                 bool placed, struct merak_kernel_call *to)
+/* What the calls have to tell each other. */
+struct taking {
+    const struct merak_kernel_call *call;
+    const struct merak_expert_calls *calls;
+    const struct merak_operand *gate;
+    bool placed;
+};
+
+/* The operand that `from` says. */
+static void take(const struct taking *t, int from, bool is_ids,
+                 struct merak_operand *op)
 {
-    const struct merak_operand *gate =
-        &call->operand[call->n_in == weights.n_in ? 9 : 2];
+    const struct merak_kernel_call *call = t->call;
 
-    for (int o = 0; o < to->n_in + to->n_out; o++) {
-        struct merak_operand *op = &to->operand[o];
-
-        if (from[o] >= 0) {
-            *op = call->operand[from[o]];
-            if (placed && op->local.ndim > 3)
-                flatten(op, calls->rows);
-        } else if (from[o] == PLACED) {
-            *op = (struct merak_operand){.dtype = o == 2 ? MERAK_I32
-                                                         : calls->place->dtype};
-            set_dims(op, 3, (size_t[]){1, calls->rows, 1});
-        } else {
-            *op = (struct merak_operand){.dtype = call->operand[0].dtype};
-            set_dims(op, 4,
-                     (size_t[]){gate->local.dim[0], 0, 2, gate->local.dim[1]});
-        }
+    if (from >= 0) {
+        *op = call->operand[from < OUT(0) ? from : call->n_in + from - OUT(0)];
+        if (t->placed && op->local.ndim > 3)
+            flatten(op, t->calls->rows);
+    } else if (from == PLACED) {
+        *op = (struct merak_operand){
+            .dtype = is_ids ? MERAK_I32 : t->calls->place->dtype};
+        set_dims(op, 3, (size_t[]){1, t->calls->rows, 1});
+    } else {
+        *op = (struct merak_operand){.dtype = call->operand[0].dtype};
+        set_dims(
+            op, 4,
+            (size_t[]){t->gate->local.dim[0], 0, 2, t->gate->local.dim[1]});
     }
+}
+
+static void take_all(const struct taking *t, const int *in, const int *out,
+                     int n_out, struct merak_kernel_call *to)
+{
+    int n = 0;
+
+    for (; in[n] != END; n++)
+        take(t, in[n], n == 2, &to->operand[n]);
+    if (t->call->attrs->i[2] > 0) /* the bias */
+        to->operand[n++] = t->call->operand[t->call->n_in - 1];
+    to->n_in = n;
+    for (n = 0; out[n] != END && n < n_out; n++)
+        take(t, out[n], false, &to->operand[to->n_in + n]);
+    to->n_out = n;
 }
 
 void merak_expert_split(const struct merak_kernel_call *call,
                         struct merak_expert_calls *calls)
 {
-    const struct split *s = call->n_in == forward.n_in ? &forward
-                            : call->n_in == back.n_in  ? &back
-                                                       : &weights;
+    int n_in = call->n_in - (int)call->attrs->i[2];
+    const struct split *s = n_in == forward.n_in ? &forward
+                            : n_in == back.n_in  ? &back
+                                                 : &weights;
     const struct merak_operand *place = &call->operand[s->place];
+    struct taking t = {.call = call,
+                       .calls = calls,
+                       .gate = &call->operand[s == &weights ? 9 : 2]};
 
     *calls = (struct merak_expert_calls){
         .E = place->local.dim[1],
         .R = place->local.dim[2] - 1,
         .from = place->lo[1],
         .place = place,
-        .dplace = s->dplace < 0 ? NULL : &call->operand[s->dplace],
+        .dplace = s->dplace < 0
+                      ? NULL
+                      : &call->operand[call->n_in + s->dplace - OUT(0)],
         .placed = *call,
         .rest = *call};
     calls->rows = place->local.dim[0] * calls->E * calls->R;
-    calls->placed.n_in = s->placed_in;
-    calls->rest.n_in = s->rest_in;
-    calls->placed.n_out = calls->rest.n_out = s->n_out == 5 ? 3 : s->n_out;
-    if (s == &forward)
-        calls->placed.n_out = calls->rest.n_out = 2;
-    take(call, calls, s->placed, true, &calls->placed);
-    take(call, calls, s->rest, false, &calls->rest);
+    t.placed = true;
+    take_all(&t, s->placed_in, s->placed_out, call->n_out, &calls->placed);
+    t.placed = false;
+    take_all(&t, s->rest_in, s->rest_out, call->n_out, &calls->rest);
+    calls->dw = calls->placed.n_in + 1;
     if (s == &weights)
         calls->rest.accumulate = true;
 }

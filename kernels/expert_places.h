@@ -58,7 +58,8 @@ struct merak_expert_calls {
     size_t from; /* number of the first expert */
     const struct merak_operand *place;
     const struct merak_operand *dplace; /* of experts_rows_dx, else NULL; from
-                                           operand 8 of placed, [rows] */
+                                           operand `dw` of placed, [rows] */
+    int dw;
     struct merak_kernel_call placed, rest;
 };
 void merak_expert_split(const struct merak_kernel_call *call,

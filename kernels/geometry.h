@@ -270,8 +270,17 @@ void merak_run_place(const struct merak_operand *op, size_t pieces, size_t run,
 uint64_t merak_dropout_key(const struct merak_step *step, size_t sample,
                            int64_t stream);
 
+/* What a gate g and what it is multiplied by, u, make:
+ *   g' sigmoid(slope g') (u' + shift),  g' = min(g, limit), u' likewise and
+ * at least -limit.  Plain: silu(g) u. */
+struct merak_gating {
+    double limit; /* INFINITY: none */
+    double slope, shift;
+    bool plain;
+};
+
 /*
- * Sizes of a call of experts, experts_dx or experts_dw: `n` tokens with K rows
+ * Sizes of a call of experts, experts_dx, experts_dw or experts_db: `n` tokens with K rows
  * each, row i being of token i / K; E experts, from number `from` on, of inner
  * width F, C channels.  ids[i] is the expert of row i; `all` is the number of
  * experts that there are, on all ranks.  The pool has [2, F] of each row: the
@@ -282,8 +291,11 @@ uint64_t merak_dropout_key(const struct merak_step *step, size_t sample,
 struct merak_experts {
     size_t n, K, from, E, all, F, C, kept;
     bool shared;
-    bool of_weights; /* it is a call of experts_dw */
+    bool of_weights; /* it is a call of experts_dw or experts_db */
     const int32_t *ids;
+    const struct merak_operand *bias; /* f32 [E, 2, F], added to the gate and to
+                                         the other layer; NULL: none */
+    struct merak_gating gating;
 };
 struct merak_experts merak_experts_sizes(const struct merak_kernel_call *call);
 /* Is the row of one of these experts? */
@@ -303,6 +315,10 @@ static inline size_t merak_experts_place(const struct merak_experts *x,
 /* MERAK_ERR_PARAM naming the first row whose expert does not exist. */
 enum merak_status merak_experts_check(const struct merak_experts *x,
                                       struct merak_error *err) MERAK_CHECKED;
+/* The same of a call of experts_bias, experts_bias_dx or experts_bias_db. */
+enum merak_status
+merak_experts_bias_check(const struct merak_kernel_call *call,
+                         struct merak_error *err) MERAK_CHECKED;
 /*
  * These experts' rows, in ascending order by expert: those of the e-th are
  * order[first[e]] .. order[first[e + 1] - 1].

@@ -81,6 +81,10 @@
     OP(experts, SCRATCH, SCRATCH)           \
     OP(experts_dx, SCRATCH, SCRATCH)        \
     OP(experts_dw, SCRATCH, SCRATCH)        \
+    OP(experts_db, SCRATCH, SCRATCH)        \
+    OP(experts_bias, PLAIN, PLAIN)          \
+    OP(experts_bias_dx, PLAIN, PLAIN)       \
+    OP(experts_bias_db, PLAIN, SCRATCH)     \
     OP(experts_places, SCRATCH, SCRATCH)    \
     OP(experts_places_dx, SCRATCH, SCRATCH) \
     OP(experts_left, PLAIN, PLAIN)          \
@@ -91,6 +95,7 @@
     OP(experts_rows, SCRATCH, SCRATCH)      \
     OP(experts_rows_dx, SCRATCH, SCRATCH)   \
     OP(experts_rows_dw, SCRATCH, SCRATCH)   \
+    OP(experts_rows_db, SCRATCH, SCRATCH)   \
     OP(dropout, PLAIN, PLAIN)               \
     OP(xent_max, PLAIN, PLAIN)              \
     OP(xent_sum, PLAIN, PLAIN)              \

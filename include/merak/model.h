@@ -471,6 +471,20 @@ merak_experts(struct merak_model *m, struct merak_value *x,
               struct merak_value *weights, struct merak_value *ids,
               struct merak_value *gate, struct merak_value *up,
               struct merak_value *down);
+/* The same with biases, [E,2,F] of gate x and up x, and down_bias [E,C], both
+ * parameters or NULL, and g sigmoid(slope g) (u + shift) in the place of
+ * silu(g) u, g being gate x, at most limit, and u up x, at most limit and at
+ * least -limit.  Numbers of 0 are none, and a slope of 1.  OpenAI 2025
+ * (arXiv:2508.10925), sec. 2. */
+struct merak_expert_options {
+    struct merak_value *bias, *down_bias;
+    float limit, slope, shift;
+};
+struct merak_value *
+merak_experts_with(struct merak_model *m, struct merak_value *x,
+                   struct merak_value *weights, struct merak_value *ids,
+                   struct merak_value *const matrix[3], /* gate, up, down */
+                   const struct merak_expert_options *opt);
 /* Of later calls of merak_experts(): of a sequence an expert takes at most
  * ceil(T k x / E) rows, the first by position; what is more is left out of the
  * sums.  x is positive, or 0: all rows, the default.  Lepikhin et al. 2020

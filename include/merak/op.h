@@ -15,7 +15,7 @@
 #include "merak/status.h"
 #include "merak/types.h"
 
-#define MERAK_MAX_OPERANDS 16 /* inputs plus outputs of one node */
+#define MERAK_MAX_OPERANDS 18 /* inputs plus outputs of one node */
 #define MERAK_MAX_INDICES 12
 
 /* Numbers that parameterize an op; each op documents its own slots. */

@@ -331,7 +331,7 @@ static void unpack_item(void *arg, size_t item, int thread)
 static void pack_item(void *arg, size_t item, int thread)
 {
     const struct merak_expert_calls *c = arg;
-    const float *dw = c->placed.operand[8].data;
+    const float *dw = c->placed.operand[c->dw].data;
     float *dplace = (float *)c->dplace->data + item * (c->R + 1);
 
     (void)thread;
@@ -356,7 +356,7 @@ static enum merak_status run_calls(const struct merak_kernel_call *call,
     calls.placed.operand[1].data = room.w;
     calls.placed.operand[2].data = room.ids;
     if (calls.dplace != NULL)
-        calls.placed.operand[8].data = room.dw;
+        calls.placed.operand[calls.dw].data = room.dw;
     calls.placed.scratch = calls.rest.scratch =
         (char *)call->scratch + room.bytes;
     merak_pool_run(unpack_item, &calls, cpu_range_count(calls.rows, NUMBERS));
@@ -380,3 +380,4 @@ static enum merak_status run_calls(const struct merak_kernel_call *call,
 ROWS(experts_rows, experts)
 ROWS(experts_rows_dx, experts_dx)
 ROWS(experts_rows_dw, experts_dw)
+ROWS(experts_rows_db, experts_db)

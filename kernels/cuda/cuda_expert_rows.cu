@@ -388,7 +388,7 @@ static enum merak_status run_calls(const struct merak_kernel_call *call,
     rc = launch(merak_cuda_context_of(call), map_launch(name, u.rows), err,
                 unpack_places, u);
     if (rc == MERAK_OK && calls.dplace != NULL) {
-        calls.placed.operand[8].data = u.dw;
+        calls.placed.operand[calls.dw].data = u.dw;
         u.dplace = static_cast<float *>(calls.dplace->data);
     }
     if (rc == MERAK_OK)
@@ -411,3 +411,4 @@ static enum merak_status run_calls(const struct merak_kernel_call *call,
 ROWS(experts_rows, experts)
 ROWS(experts_rows_dx, experts_dx)
 ROWS(experts_rows_dw, experts_dw)
+ROWS(experts_rows_db, experts_db)

@@ -17,12 +17,15 @@ template <typename T> struct merak_first {
     enum { TURNED = false };
     const merak_mlp<T> &x;
     const T *matrix;
+    const float *bias;
     uint32_t half;
 
     __device__ merak_first(const merak_mlp<T> &mlp, const merak_tile &t)
-        : x(mlp), half(blockIdx.z)
+        : x(mlp), bias(NULL), half(blockIdx.z)
     {
         matrix = (half ? mlp.up : mlp.gate) + (size_t)t.expert * mlp.F * mlp.C;
+        if (mlp.bias != NULL)
+            bias = mlp.bias + ((size_t)t.expert * 2 + half) * mlp.F;
     }
     __device__ float a(size_t i, size_t k) const
     {
@@ -35,7 +38,8 @@ template <typename T> struct merak_first {
     __device__ void put(size_t i, size_t n, float v) const
     {
         if (i >= x.skip)
-            from_f32(&layer_at(x, x.pool, x.layer, i)[half * x.F + n], v);
+            from_f32(&layer_at(x, x.pool, x.layer, i)[half * x.F + n],
+                     bias != NULL ? v + bias[n] : v);
     }
 };
 
@@ -194,12 +198,18 @@ static __global__ void __launch_bounds__(ROW_BLOCK)
     }
     for (size_t f = lane; f < x.F && exists; f += WARP) {
         float g = to_f32(layer[f]), u = to_f32(layer[x.F + f]);
-        float d = x.rows[row * x.F + f];
+        float d = x.rows[row * x.F + f], dg, du;
 
         dw += d * inner(x, layer, f);
         d *= x.w[row];
-        from_f32(&change[f], d * u * silu_slope(g));
-        from_f32(&change[x.F + f], d * g * sigmoid(g));
+        if (x.gates.plain) {
+            dg = d * u * silu_slope(g);
+            du = d * g * sigmoid(g);
+        } else {
+            slopes(x.gates, g, u, d, &dg, &du);
+        }
+        from_f32(&change[f], dg);
+        from_f32(&change[x.F + f], du);
     }
     dw = warp_sum(dw);
     if (exists && lane == 0 && x.dw != NULL)
@@ -321,7 +331,7 @@ static merak_experts_scratch scratch_of(const struct merak_kernel_call *call)
         at.width = more > 0 ? s.F : 0;
     at.layers = rows * at.width * sizeof(float);
     at.order = at.layers +
-               ceil_div((call->n_out - 1) * more * 2 * s.F * word,
+               ceil_div((call->n_out == 2 ? 1 : 2) * more * 2 * s.F * word,
                         sizeof(uint32_t)) *
                    sizeof(uint32_t);
     at.bytes = at.order + (rows + s.E + 1) * sizeof(uint32_t);
@@ -339,6 +349,11 @@ CUDA_SCRATCH(experts_dx)
 }
 
 CUDA_SCRATCH(experts_dw)
+{
+    return scratch_of(call).bytes;
+}
+
+CUDA_SCRATCH(experts_db)
 {
     return scratch_of(call).bytes;
 }
@@ -372,6 +387,10 @@ static enum merak_status start(const struct merak_kernel_call *call,
     x->F = (uint32_t)s.F;
     x->C = (uint32_t)s.C;
     x->w = static_cast<const float *>(call->operand[1].data);
+    x->gates = {(float)s.gating.limit, (float)s.gating.slope,
+                (float)s.gating.shift, s.gating.plain};
+    if (s.bias != NULL)
+        x->bias = static_cast<const float *>(s.bias->data);
     return launch(merak_cuda_context_of(call),
                   merak_launch{name, dim3(x->s.E), dim3(SORT_BLOCK), 0}, err,
                   sort_rows, x->s);
@@ -479,28 +498,37 @@ CUDA_KERNEL(experts_dx)
                     [&](auto x) { return backward<decltype(x)>(call, err); });
 }
 
+/* Of gradients of parameters: sort, and make what rows have no place for. */
+template <typename T>
+static enum merak_status start_weights(const struct merak_kernel_call *call,
+                                       const char *name, merak_mlp<T> *x,
+                                       struct merak_error *err)
+{
+    enum merak_status rc = start(call, name, x, err);
+
+    x->x = static_cast<const T *>(call->operand[0].data);
+    x->dy = static_cast<const T *>(call->operand[3].data);
+    x->pool = static_cast<T *>(call->operand[4].data);
+    x->dpool = static_cast<T *>(call->operand[5].data);
+    x->accumulate = call->accumulate;
+    if (rc != MERAK_OK || x->kept == x->s.n * x->s.K)
+        return rc;
+    take_weights(call, 6, x);
+    rc = make_layers(call, name, *x, err);
+    x->skip = x->kept;
+    return rc == MERAK_OK ? make_changes(call, name, *x, err) : rc;
+}
+
 template <typename T>
 static enum merak_status weights(const struct merak_kernel_call *call,
                                  struct merak_error *err)
 {
     merak_mlp<T> x = {};
-    enum merak_status rc = start(call, "experts_dw", &x, err);
+    enum merak_status rc = start_weights(call, "experts_dw", &x, err);
 
-    x.x = static_cast<const T *>(call->operand[0].data);
-    x.dy = static_cast<const T *>(call->operand[3].data);
-    x.pool = static_cast<T *>(call->operand[4].data);
-    x.dpool = static_cast<T *>(call->operand[5].data);
     x.dgate = static_cast<float *>(merak_call_out(call, 0)->data);
     x.dup = static_cast<float *>(merak_call_out(call, 1)->data);
     x.ddown = static_cast<float *>(merak_call_out(call, 2)->data);
-    x.accumulate = call->accumulate;
-    if (rc == MERAK_OK && x.kept < x.s.n * x.s.K) {
-        take_weights(call, 6, &x);
-        rc = make_layers(call, "experts_dw", x, err);
-        x.skip = x.kept;
-        if (rc == MERAK_OK)
-            rc = make_changes(call, "experts_dw", x, err);
-    }
     if (rc == MERAK_OK)
         rc = run_weights<T, merak_first_weights>(call, x, x.F, x.C, 2 * x.s.E,
                                                  err);
@@ -514,4 +542,37 @@ CUDA_KERNEL(experts_dw)
 {
     return by_dtype(call, 0, err,
                     [&](auto x) { return weights<decltype(x)>(call, err); });
+}
+
+/* The sum of its rows' gradients for each number of an expert's biases. */
+template <typename T>
+static __global__ void __launch_bounds__(MAP_THREADS)
+    add_changes(const __grid_constant__ merak_mlp<T> x)
+{
+    uint32_t N = 2 * x.F;
+
+    for (size_t i = grid_thread(); i < (size_t)x.s.E * N; i += grid_threads()) {
+        uint32_t e = (uint32_t)(i / N), end = x.s.first[e + 1];
+        float sum = 0;
+
+        for (uint32_t at = x.s.first[e]; at < end; at++)
+            sum += to_f32(layer_at(x, x.dpool, x.change, at)[i % N]);
+        x.dbias[i] = x.accumulate ? x.dbias[i] + sum : sum;
+    }
+}
+
+CUDA_KERNEL(experts_db)
+{
+    return by_dtype(call, 0, err, [&](auto t) {
+        using T = decltype(t);
+        merak_mlp<T> x = {};
+        enum merak_status rc = start_weights(call, "experts_db", &x, err);
+
+        x.dbias = static_cast<float *>(merak_call_out(call, 0)->data);
+        if (rc != MERAK_OK)
+            return rc;
+        return launch(merak_cuda_context_of(call),
+                      map_launch("experts_db", (size_t)x.s.E * 2 * x.F), err,
+                      add_changes<T>, x);
+    });
 }

@@ -105,6 +105,48 @@ multiply_tile(const P &p, size_t m, size_t m_end, size_t n, size_t n_end,
                 p.put(m + row + i, n + column + j, sum[i][j]);
 }
 
+/* The numbers of struct merak_gating. */
+struct merak_gates {
+    float limit, slope, shift;
+    bool plain;
+};
+
+/* A gate, and what it is multiplied by, within the limit; a missing number
+ * stays one. */
+static __device__ __forceinline__ float bounded_gate(const merak_gates &by,
+                                                     float g)
+{
+    return g > by.limit ? by.limit : g;
+}
+
+static __device__ __forceinline__ float bounded_up(const merak_gates &by,
+                                                   float u)
+{
+    return (u > by.limit ? by.limit : u < -by.limit ? -by.limit : u) + by.shift;
+}
+
+static __device__ __forceinline__ float gated(const merak_gates &by, float g,
+                                              float u)
+{
+    if (by.plain)
+        return g * sigmoid(g) * u;
+    g = bounded_gate(by, g);
+    return g * sigmoid(by.slope * g) * bounded_up(by, u);
+}
+
+/* The gradients of both, of that of what they make. */
+static __device__ __forceinline__ void slopes(const merak_gates &by, float g,
+                                              float u, float d, float *dg,
+                                              float *du)
+{
+    float gate = bounded_gate(by, g), s = sigmoid(by.slope * gate);
+
+    *dg = g > by.limit ? 0
+                       : d * bounded_up(by, u) * s *
+                             (1 + by.slope * gate * (1 - s));
+    *du = fabsf(u) > by.limit ? 0 : d * gate * s;
+}
+
 /* All that the products of a call read and write. */
 template <typename T> struct merak_mlp {
     merak_sorted s;
@@ -122,6 +164,9 @@ template <typename T> struct merak_mlp {
     float *dw;     /* [n, K] */
     T *out;        /* [n, C] */
     float *dgate, *dup, *ddown;
+    float *dbias;      /* [E, 2, F] */
+    const float *bias; /* the same; NULL: none */
+    merak_gates gates;
     bool accumulate;
 };
 
@@ -142,9 +187,8 @@ template <typename T>
 static __device__ __forceinline__ float inner(const merak_mlp<T> &x,
                                               const T *layer, size_t f)
 {
-    float g = to_f32(layer[f]);
-
-    return rounded<T>(g * sigmoid(g) * to_f32(layer[x.F + f]));
+    return rounded<T>(
+        gated(x.gates, to_f32(layer[f]), to_f32(layer[x.F + f])));
 }
 
 /* The rows of a tile of rows, all of one expert. */

@@ -198,8 +198,9 @@ static enum merak_status run_calls(const struct merak_kernel_call *call,
     w->data = numbers(w, calls.rows);
     ids->data = numbers(ids, calls.rows);
     if (calls.dplace != NULL) {
-        dw = calls.placed.operand[8];
-        dw.data = calls.placed.operand[8].data = numbers(&dw, calls.rows);
+        dw = calls.placed.operand[calls.dw];
+        dw.data = calls.placed.operand[calls.dw].data =
+            numbers(&dw, calls.rows);
     }
     if (w->data == NULL || ids->data == NULL ||
         (calls.dplace != NULL && dw.data == NULL))
@@ -236,4 +237,9 @@ REF_KERNEL(experts_rows_dx)
 REF_KERNEL(experts_rows_dw)
 {
     return run_calls(call, merak_ref_experts_dw, err);
+}
+
+REF_KERNEL(experts_rows_db)
+{
+    return run_calls(call, merak_ref_experts_db, err);
 }

@@ -5,6 +5,9 @@
  * (silu(gate x) * (up x)), of which what `down` multiplies is rounded to the
  * compute type, as are the gate and what it is multiplied by.  Rows of other
  * ranks' experts are zeros.  What the pool has no place for is computed again.
+ * With a bias the two are gate x + b_0 and up x + b_1; with other numbers than
+ * those of silu they are joined as struct merak_gating says, and where the limit
+ * bounds one, it has a gradient of 0.
  */
 #include "config.h"
 
@@ -83,9 +86,23 @@ static double dot(const struct merak_operand *a, size_t at,
     return sum;
 }
 
-static double silu(double x)
+/* A gate, and what it is multiplied by, within the limit; a missing number
+ * stays one. */
+static double bounded_gate(const struct merak_gating *by, double g)
 {
-    return x / (1 + exp(-x));
+    return g > by->limit ? by->limit : g;
+}
+
+static double bounded_up(const struct merak_gating *by, double u)
+{
+    double least = u < -by->limit ? -by->limit : u;
+
+    return (u > by->limit ? by->limit : least) + by->shift;
+}
+
+static double activated(const struct merak_gating *by, double gate)
+{
+    return gate / (1 + exp(-by->slope * gate));
 }
 
 /* Of row i, the number among these experts, and the token. */
@@ -101,9 +118,25 @@ static size_t token_of(const struct mlp *m, size_t i)
 
 static void make_inner(const struct mlp *m)
 {
-    for (size_t f = 0; f < m->s.F; f++)
+    const struct merak_gating *by = &m->s.gating;
+
+    for (size_t f = 0; f < m->s.F; f++) {
+        double gate = bounded_gate(by, m->layer[f]);
+
         m->inner[f] =
-            ref_round(m->pool, silu(m->layer[f]) * m->layer[m->s.F + f]);
+            ref_round(m->pool, activated(by, gate) *
+                                   bounded_up(by, m->layer[m->s.F + f]));
+    }
+}
+
+/* Element f of one of the two biases of row i's expert. */
+static double bias_of(const struct mlp *m, size_t i, size_t half, size_t f)
+{
+    size_t e = expert_of(m, i);
+
+    return m->s.bias == NULL
+               ? 0
+               : ref_load(m->s.bias, (2 * e + half) * m->s.F + f);
 }
 
 /* A row's two layers from x. */
@@ -112,10 +145,12 @@ static void make_layers(const struct mlp *m, size_t i)
     size_t C = m->s.C, F = m->s.F, from = expert_of(m, i) * F * C;
 
     for (size_t f = 0; f < F; f++) {
-        m->layer[f] = ref_round(m->pool, dot(m->x, token_of(m, i) * C, m->gate,
-                                             from + f * C, 1, C));
+        size_t x = token_of(m, i) * C, at = from + f * C;
+
+        m->layer[f] = ref_round(
+            m->pool, dot(m->x, x, m->gate, at, 1, C) + bias_of(m, i, 0, f));
         m->layer[F + f] = ref_round(
-            m->pool, dot(m->x, token_of(m, i) * C, m->up, from + f * C, 1, C));
+            m->pool, dot(m->x, x, m->up, at, 1, C) + bias_of(m, i, 1, f));
     }
 }
 
@@ -145,18 +180,24 @@ static void keep(const struct mlp *m, const struct merak_operand *pool,
 static double make_change(const struct mlp *m, size_t i)
 {
     size_t C = m->s.C, F = m->s.F, from = expert_of(m, i) * C * F;
+    const struct merak_gating *by = &m->s.gating;
     double dw = 0;
 
     make_inner(m);
     for (size_t f = 0; f < F; f++) {
         double d = dot(m->dy, token_of(m, i) * C, m->down, from + f, F, C);
-        double g = m->layer[f], sigmoid = 1 / (1 + exp(-g));
+        double g = bounded_gate(by, m->layer[f]), up = m->layer[F + f];
+        double sigmoid = 1 / (1 + exp(-by->slope * g));
 
         dw += d * m->inner[f];
         d *= ref_load(m->w, i);
-        m->change[f] = ref_round(m->pool, d * m->layer[F + f] * sigmoid *
-                                              (1 + g * (1 - sigmoid)));
-        m->change[F + f] = ref_round(m->pool, d * silu(g));
+        m->change[f] =
+            m->layer[f] > by->limit
+                ? 0
+                : ref_round(m->pool, d * bounded_up(by, up) * sigmoid *
+                                         (1 + by->slope * g * (1 - sigmoid)));
+        m->change[F + f] =
+            fabs(up) > by->limit ? 0 : ref_round(m->pool, d * activated(by, g));
     }
     return dw;
 }
@@ -310,5 +351,102 @@ REF_KERNEL(experts_dw)
     }
     free(d);
     close_mlp(&m);
+    return rc;
+}
+
+REF_KERNEL(experts_db)
+{
+    struct mlp m = {.x = &call->operand[0],
+                    .w = &call->operand[1],
+                    .dy = &call->operand[3],
+                    .pool = &call->operand[4],
+                    .dpool = &call->operand[5],
+                    .gate = &call->operand[6], /* if they share the pool */
+                    .up = &call->operand[7],
+                    .down = &call->operand[8]};
+    enum merak_status rc = open_mlp(call, &m, err);
+    size_t N = 2 * m.s.F;
+
+    for (size_t i = 0; rc == MERAK_OK && i < m.s.E * N; i++) {
+        size_t e = i / N;
+        double sum = 0;
+
+        for (size_t at = m.first[e]; at < m.first[e + 1]; at++) {
+            size_t row = m.order[at];
+
+            if (!take(&m, m.dpool, row, m.change)) {
+                make_layers(&m, row);
+                (void)make_change(&m, row);
+            }
+            sum += m.change[i % N];
+        }
+        ref_put(call, merak_call_out(call, 0), i, sum);
+    }
+    close_mlp(&m);
+    return rc;
+}
+
+/* --- what is added to experts' outputs -------------------------------------
+ */
+
+/* The element of [E, C] of row i of ids; false: it is of no expert. */
+static bool finds_bias(const int32_t *ids, size_t i, size_t C, size_t *at_p)
+{
+    *at_p = (size_t)ids[i] * C;
+    return ids[i] != MERAK_NO_EXPERT;
+}
+
+REF_KERNEL(experts_bias)
+{
+    const struct merak_operand *x = &call->operand[0], *w = &call->operand[1];
+    const struct merak_operand *b = &call->operand[3];
+    const int32_t *ids = call->operand[2].data;
+    size_t K = merak_local_last(w), C = merak_local_last(b), at;
+    enum merak_status rc = merak_experts_bias_check(call, err);
+
+    for (size_t i = 0; i < merak_local_count(x) && rc == MERAK_OK; i++) {
+        double sum = ref_load(x, i);
+
+        for (size_t row = i / C * K; row < (i / C + 1) * K; row++) {
+            if (finds_bias(ids, row, C, &at))
+                sum += ref_load(w, row) * ref_load(b, at + i % C);
+        }
+        ref_store(merak_call_out(call, 0), i, sum);
+    }
+    return rc;
+}
+
+REF_KERNEL(experts_bias_dx)
+{
+    const struct merak_operand *dy = &call->operand[0], *b = &call->operand[1];
+    const struct merak_operand *dw = merak_call_out(call, 0);
+    const int32_t *ids = call->operand[2].data;
+    size_t K = merak_local_last(dw), C = merak_local_last(b), at;
+    enum merak_status rc = merak_experts_bias_check(call, err);
+
+    for (size_t i = 0; i < merak_local_count(dw) && rc == MERAK_OK; i++)
+        ref_store(dw, i,
+                  finds_bias(ids, i, C, &at) ? dot(dy, i / K * C, b, at, 1, C)
+                                             : 0);
+    return rc;
+}
+
+REF_KERNEL(experts_bias_db)
+{
+    const struct merak_operand *dy = &call->operand[0], *w = &call->operand[1];
+    const struct merak_operand *db = merak_call_out(call, 0);
+    const int32_t *ids = call->operand[2].data;
+    size_t K = merak_local_last(w), C = merak_local_last(dy), at;
+    enum merak_status rc = merak_experts_bias_check(call, err);
+
+    for (size_t i = 0; i < merak_local_count(db) && rc == MERAK_OK; i++) {
+        double sum = 0;
+
+        for (size_t row = 0; row < merak_local_count(w); row++) {
+            if (finds_bias(ids, row, C, &at) && at == i / C * C)
+                sum += ref_load(w, row) * ref_load(dy, row / K * C + i % C);
+        }
+        ref_put(call, db, i, sum);
+    }
     return rc;
 }

@@ -361,10 +361,22 @@ static int64_t kept_rows(double room, const struct merak_shape *ids,
     return (int64_t)fmax(1, fmin(kept, all));
 }
 
+/* The attributes of a gate's numbers, and of a bias. */
+static void set_gating(struct merak_model *m, struct merak_attrs *attrs,
+                       const struct merak_expert_options *opt)
+{
+    attrs->i[2] = opt->bias != NULL;
+    attrs->f[1] = (double)opt->limit;
+    attrs->f[2] = (double)opt->slope;
+    attrs->f[3] = (double)opt->shift;
+    merak_model_make_bias(m, opt->bias);
+}
+
 /* The same by rows that travel to places of their experts; what is left over
  * has its own outputs. */
-static struct merak_value *travelling_experts(struct merak_model *m,
-                                              struct merak_value *const *in)
+static struct merak_value *
+travelling_experts(struct merak_model *m, struct merak_value *const *in,
+                   const struct merak_expert_options *opt)
 {
     struct merak_value *x = in[0], *w = in[1], *ids = in[2], *gate = in[3];
     struct merak_value *at[2], *out[3], *left, *rows;
@@ -392,9 +404,10 @@ static struct merak_value *travelling_experts(struct merak_model *m,
         .i = {attrs.i[1]},
         .f = {(double)(attrs.i[0] * attrs.i[1]) /
               (double)(ids->shape.dim[1] * ids->shape.dim[2])}};
-    if (merak_apply(m, "experts_rows", &attrs, 9,
+    set_gating(m, &attrs, opt);
+    if (merak_apply(m, "experts_rows", &attrs, opt->bias != NULL ? 10 : 9,
                     (struct merak_value *[]){rows, at[0], gate, in[4], in[5], x,
-                                             w, at[1], left},
+                                             w, at[1], left, opt->bias},
                     out) != MERAK_OK)
         return NULL;
     return merak_model_apply(m, "experts_join", NULL, 3,
@@ -442,31 +455,27 @@ static struct merak_value *within_capacity(struct merak_model *m,
     return kept;
 }
 
-struct merak_value *merak_experts(struct merak_model *m, struct merak_value *x,
-                                  struct merak_value *weights,
-                                  struct merak_value *ids,
-                                  struct merak_value *gate,
-                                  struct merak_value *up,
-                                  struct merak_value *down)
+/* What experts make of in[6]: x, weights, ids and their matrices. */
+static struct merak_value *apply_experts(struct merak_model *m,
+                                         struct merak_value *const *in,
+                                         bool shares,
+                                         const struct merak_expert_options *opt)
 {
+    struct merak_value *ids = in[2], *gate = in[3], *out[2], *over = NULL;
     struct merak_attrs attrs = {.i = {0}};
-    struct merak_value *out[2], *over = NULL;
-    /* one that all tokens have is no part of a rank: there is nothing to cut,
-     * and no row too many */
-    bool one = gate != NULL && gate->shape.ndim > 0 && gate->shape.dim[0] == 1;
-    bool shares = m->expert_room > 0 && !one;
 
-    if (!one)
-        ids = within_capacity(m, ids, gate);
     if (shares && m->expert_exchange)
-        return travelling_experts(
-            m, (struct merak_value *[]){x, weights, ids, gate, up, down});
+        return travelling_experts(m, in, opt);
     if (shares && ids != NULL && gate != NULL)
         attrs = (struct merak_attrs){
             .i = {kept_rows(m->expert_room, &ids->shape, &gate->shape),
                   (int64_t)gate->shape.dim[0]}};
-    if (merak_apply(m, "experts", &attrs, 6,
-                    (struct merak_value *[]){x, weights, ids, gate, up, down},
+    if (merak_model_open_for(m, "experts") == NULL)
+        return NULL;
+    set_gating(m, &attrs, opt);
+    if (merak_apply(m, "experts", &attrs, opt->bias != NULL ? 7 : 6,
+                    (struct merak_value *[]){in[0], in[1], ids, gate, in[4],
+                                             in[5], opt->bias},
                     out) != MERAK_OK)
         return NULL;
     if (attrs.i[0] > 0)
@@ -475,6 +484,45 @@ struct merak_value *merak_experts(struct merak_model *m, struct merak_value *x,
     if (over != NULL)
         over->reported = true;
     return out[0];
+}
+
+struct merak_value *
+merak_experts_with(struct merak_model *m, struct merak_value *x,
+                   struct merak_value *weights, struct merak_value *ids,
+                   struct merak_value *const matrix[3],
+                   const struct merak_expert_options *opt)
+{
+    const struct merak_value *gate = matrix[0];
+    struct merak_value *y;
+    /* one that all tokens have is no part of a rank: there is nothing to cut,
+     * and no row too many */
+    bool one = gate != NULL && gate->shape.ndim > 0 && gate->shape.dim[0] == 1;
+
+    if (!one)
+        ids = within_capacity(m, ids, gate);
+    y = apply_experts(m,
+                      (struct merak_value *[]){x, weights, ids, matrix[0],
+                                               matrix[1], matrix[2]},
+                      m->expert_room > 0 && !one, opt);
+    if (opt->down_bias == NULL || y == NULL)
+        return y;
+    merak_model_make_bias(m, opt->down_bias);
+    return merak_model_apply(
+        m, "experts_bias", NULL, 4,
+        (struct merak_value *[]){y, weights, ids, opt->down_bias});
+}
+
+struct merak_value *merak_experts(struct merak_model *m, struct merak_value *x,
+                                  struct merak_value *weights,
+                                  struct merak_value *ids,
+                                  struct merak_value *gate,
+                                  struct merak_value *up,
+                                  struct merak_value *down)
+{
+    static const struct merak_expert_options none;
+
+    return merak_experts_with(m, x, weights, ids,
+                              (struct merak_value *[]){gate, up, down}, &none);
 }
 
 struct merak_value *merak_softcap(struct merak_model *m, struct merak_value *x,

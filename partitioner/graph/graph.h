@@ -97,7 +97,11 @@
  *     experts       x c[B,T,C], w f32[B,T,K], ids i32[B,T,K], gate c[E,F,C],
  *                   up c[E,F,C], down c[E,C,F] -> y c[B,T,C], pool
  *                   c[B,T,K,2,F]: of each row gate x and up x; f summed; C, E
- *                   whole
+ *                   whole; i[2] = 1: (bias f32[E,2,F]) of the two follows all
+ *                   inputs, here and in gradients; f[1..3]: limit, slope and
+ *                   shift of struct merak_gating (kernels/geometry.h)
+ *     experts_bias  x c[B,T,C], w, ids, bias f32[E,C] -> y: x and each row's
+ *                   weight times its expert's bias; E, C whole
  *     route_load    z c[B,T,E], ids i32[B,T,K], (bias f32[E]) -> load
  *                   f32[B,2E+1]: of each sequence, rows of each expert; the sum
  *                   over tokens of each expert's share, its score divided by
@@ -210,12 +214,16 @@
  *     experts_dx    B  dy, w, ids, gate, up, down, pool -> dx, dw, dpool
  *     experts_dw    W  x, w, ids, dy, pool, dpool -> dgate, dup,
  *                   ddown; i[0] = E
+ *     experts_db    W  as experts_dw -> dbias; as experts_dw
+ *     experts_bias_dx  B  dy, bias, ids -> dw
+ *     experts_bias_db  W  dy, w, ids -> dbias f32[E,C]; i[0] = E
  *     experts_places_dx  B  dplace, ids -> dw
  *     experts_rows_dx    B  dy, place, gate, up, down, pool, dmore, w, rest, x,
  *                   left -> dx, dplace, dx of rest, dw of rest, dpool; as
  *                   forward
  *     experts_rows_dw    W  rows, place, dy, pool, dpool, x, w, rest, dmore,
  *                   gate, up, down, left -> dgate, dup, ddown; as forward
+ *     experts_rows_db    W  the same -> dbias; as forward
  *     (experts_send and experts_join are each other's gradient;)
  *     (topk_unpack is also the gradient of topk_pack;)
  *     (rope, add, scale, dropout reuse their forward ops in phase B, conv_dx

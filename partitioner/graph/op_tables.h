@@ -24,6 +24,9 @@ extern const struct merak_op merak_ops_step[];
 /* Of ops whose attributes follow from shapes, batch or dropout. */
 extern const struct merak_number merak_no_numbers[];
 
+/* Of experts in any form. */
+extern const struct merak_number merak_expert_numbers[];
+
 /* Op i of all built-in and registered ones; NULL after the last. */
 const struct merak_op *merak_op_at(size_t i);
 

@@ -125,20 +125,21 @@ static enum merak_status experts_join_grad(struct merak_grad *g,
 #define AT(rows) rows "=c:BeRC place=f:BeP "
 #define MATRICES "gate=c:efC up=c:efC down=c:eCf "
 #define REST(x) x "=c:BTC w=f:BTK rest=i:BTK "
-#define ROWS                                  \
-    AT("rows")                                \
-    MATRICES REST("x") "left=d:1 > y=c:BeRC " \
-                       "more=c:BTC pool=c:BeR2f"
-#define ROWS_DX                                                         \
-    AT("dy")                                                            \
-    MATRICES "pool=c:BeR2f " REST(                                      \
-        "dmore") "x=c:BTC left=d:1 > dx=c:BeRC dplace=f:BeP dx2=c:BTC " \
-                 "dw=f:BTK dpool=c:BeR2f"
-#define ROWS_DW                                   \
-    AT("rows")                                    \
-    "dy=c:BeRC pool=c:BeR2f dpool=c:BeR2f " REST( \
-        "x") "dmore=c:BTC " MATRICES              \
-             "left=d:1 > dgate=f:efC dup=f:efC ddown=f:eCf"
+#define BIASED(in, out)                                                  \
+    (inf->attrs->i[2] > 0 ? in " left=d:1 bias=f:e2f > " out : in " left=" \
+                                                               "d:1 > " out)
+#define ROWS                           \
+    BIASED(AT("rows") MATRICES REST("x"), \
+           "y=c:BeRC more=c:BTC pool=c:BeR2f")
+#define ROWS_DX                                                          \
+    BIASED(AT("dy") MATRICES "pool=c:BeR2f " REST("dmore") "x=c:BTC",    \
+           "dx=c:BeRC dplace=f:BeP dx2=c:BTC dw=f:BTK dpool=c:BeR2f")
+#define DW_IN                                                          \
+    AT("rows")                                                         \
+    "dy=c:BeRC pool=c:BeR2f dpool=c:BeR2f " REST("x") "dmore=c:BTC " \
+        MATRICES
+#define ROWS_DW BIASED(DW_IN, "dgate=f:efC dup=f:efC ddown=f:eCf")
+#define ROWS_DB BIASED(DW_IN, "dbias=f:e2f")
 
 static void mark_experts(struct merak_signature *sig)
 {
@@ -157,16 +158,21 @@ static void mark_experts(struct merak_signature *sig)
 EXPERTS(experts_rows, ROWS)
 EXPERTS(experts_rows_dx, ROWS_DX)
 EXPERTS(experts_rows_dw, ROWS_DW)
+EXPERTS(experts_rows_db, ROWS_DB)
 
-/* Where a call has which operands. */
+/* Where a call has which operands: OUT(i) is output i. */
+#define OUT(i) (100 + (i))
 struct at {
     int place, gate, w, n; /* n: operands that count if no row is left */
     int read[8];
 };
 
-static const struct at forward_at = {1, 2, 6, 7, {0, 1, 2, 3, 4, 9, 11}};
-static const struct at dx_at = {1, 2, 7, 8, {0, 1, 2, 3, 4, 5, 11, 15}};
-static const struct at dw_at = {1, 9, 6, 8, {0, 1, 2, 3, 4, 13, 14, 15}};
+static const struct at forward_at = {
+    1, 2, 6, 7, {0, 1, 2, 3, 4, OUT(0), OUT(2)}};
+static const struct at dx_at = {
+    1, 2, 7, 8, {0, 1, 2, 3, 4, 5, OUT(0), OUT(4)}};
+static const struct at dw_at = {
+    1, 9, 6, 8, {0, 1, 2, 3, 4, OUT(0), OUT(1), OUT(2)}};
 
 /* Three products of each row with an expert's matrices, if rows are even. */
 static void cost_at(const struct merak_infer *inf, const struct at *at,
@@ -178,9 +184,13 @@ static void cost_at(const struct merak_infer *inf, const struct at *at,
 
     cost->flops = 6 * rows * (double)w[1] * (double)w[2];
     cost->bytes = 0;
-    for (int i = 0; i < at->n; i++)
-        cost->bytes += (double)merak_shape_count(&inf->shape[at->read[i]]) *
-                       (double)merak_dtype_bytes(inf->dtype[at->read[i]]);
+    for (int i = 0; i < at->n; i++) {
+        int o = at->read[i] < OUT(0) ? at->read[i]
+                                     : inf->n_in + at->read[i] - OUT(0);
+
+        cost->bytes += (double)merak_shape_count(&inf->shape[o]) *
+                       (double)merak_dtype_bytes(inf->dtype[o]);
+    }
 }
 
 static void experts_rows_cost(const struct merak_infer *inf,
@@ -199,6 +209,14 @@ static void experts_rows_dw_cost(const struct merak_infer *inf,
                                  struct merak_cost *cost)
 {
     cost_at(inf, &dw_at, cost);
+}
+
+/* Of the gradient of the pool alone. */
+static void experts_rows_db_cost(const struct merak_infer *inf,
+                                 struct merak_cost *cost)
+{
+    cost->flops = (double)merak_shape_count(&inf->shape[4]);
+    cost->bytes = cost->flops * (double)merak_dtype_bytes(inf->dtype[4]);
 }
 
 static struct merak_expert_load load_at(const struct merak_infer *local,
@@ -245,8 +263,14 @@ enum {
     IN_X,
     IN_W,
     IN_REST,
-    IN_LEFT
+    IN_LEFT,
+    IN_BIAS
 };
+
+static bool has_bias(const struct merak_node *node)
+{
+    return merak_node_attrs(node)->i[2] > 0;
+}
 
 static enum merak_status
 grad_dw(struct merak_grad *g, const struct merak_node *node,
@@ -265,20 +289,25 @@ grad_dw(struct merak_grad *g, const struct merak_node *node,
                                 merak_node_in(node, IN_GATE),
                                 merak_node_in(node, IN_UP),
                                 merak_node_in(node, IN_DOWN),
-                                merak_node_in(node, IN_LEFT)};
+                                merak_node_in(node, IN_LEFT),
+                                NULL};
+    bool biased = has_bias(node), wanted = false;
     struct merak_value *out[3];
-    bool wanted = false;
-    enum merak_status rc;
+    enum merak_status rc = MERAK_OK;
 
+    if (biased)
+        in[13] = merak_node_in(node, IN_BIAS);
     for (int i = IN_GATE; i <= IN_DOWN; i++)
         wanted = wanted || merak_grad_wanted(g, merak_node_in(node, i));
-    if (!wanted)
-        return MERAK_OK;
-    rc = merak_grad_node(g, node, MERAK_PHASE_W, "experts_rows_dw",
-                         merak_node_attrs(node), 13, in, out, err);
-    for (int i = 0; i < 3 && rc == MERAK_OK; i++)
+    if (wanted)
+        rc = merak_grad_node(g, node, MERAK_PHASE_W, "experts_rows_dw",
+                             merak_node_attrs(node), 13 + biased, in, out, err);
+    for (int i = 0; i < 3 && rc == MERAK_OK && wanted; i++)
         rc = merak_grad_add(g, merak_node_in(node, IN_GATE + i), out[i], err);
-    return rc;
+    return rc != MERAK_OK || !biased
+               ? rc
+               : merak_grad_param(g, node, in[13], "experts_rows_db",
+                                  merak_node_attrs(node), 14, in, err);
 }
 
 static enum merak_status experts_rows_grad(struct merak_grad *g,
@@ -298,7 +327,8 @@ static enum merak_status experts_rows_grad(struct merak_grad *g,
                                 merak_node_in(node, IN_W),
                                 merak_node_in(node, IN_REST),
                                 merak_node_in(node, IN_X),
-                                merak_node_in(node, IN_LEFT)};
+                                merak_node_in(node, IN_LEFT),
+                                NULL};
     struct merak_value *out[5];
     enum merak_status rc;
 
@@ -306,8 +336,11 @@ static enum merak_status experts_rows_grad(struct merak_grad *g,
         return merak_fail(err, MERAK_ERR_UNSUPPORTED,
                           "experts_rows: the loss has to depend on its first "
                           "two outputs, and not on the third");
+    if (has_bias(node))
+        in[11] = merak_node_in(node, IN_BIAS);
     rc = merak_grad_node(g, node, MERAK_PHASE_B, "experts_rows_dx",
-                         merak_node_attrs(node), 11, in, out, err);
+                         merak_node_attrs(node), 11 + has_bias(node), in, out,
+                         err);
     for (int i = 0; i < 4 && rc == MERAK_OK; i++)
         rc = merak_grad_add(g, merak_node_in(node, to[i]), out[i], err);
     return rc != MERAK_OK ? rc : grad_dw(g, node, dy, dmore, out[4], err);
@@ -331,14 +364,18 @@ const struct merak_op merak_ops_expert_rows[] = {
     MERAK_OP_WITH(experts_send, 2, 2, 1, experts_send_grad, PART),
     MERAK_OP_WITH(experts_join, 2, 3, 1, experts_join_grad, PLAIN,
                   .role = MERAK_ROLE_ROWS_END),
-    MERAK_OP_WITH(experts_rows, 9, 9, 3, experts_rows_grad, PART,
+    MERAK_OP_WITH(experts_rows, 9, 10, 3, experts_rows_grad,
+                  .step_use = MERAK_STEP_NONE, .numbers = merak_expert_numbers,
+                  .role = MERAK_ROLE_ROWS,
                   .loaded = experts_rows_loaded,
                   IF_LEFT(8, BIT(5) | BIT(6), BIT(1))),
-    MERAK_OP_WITH(experts_rows_dx, 11, 11, 5, NULL, PLAIN,
+    MERAK_OP_WITH(experts_rows_dx, 11, 12, 5, NULL, PLAIN,
                   .loaded = experts_rows_dx_loaded,
                   IF_LEFT(10, BIT(6) | BIT(7) | BIT(9), BIT(2) | BIT(3))),
-    MERAK_OP_WITH(experts_rows_dw, 13, 13, 3, NULL, PLAIN,
+    MERAK_OP_WITH(experts_rows_dw, 13, 14, 3, NULL, PLAIN,
                   .loaded = experts_rows_dw_loaded,
+                  IF_LEFT(12, BIT(5) | BIT(6) | BIT(8), 0)),
+    MERAK_OP_WITH(experts_rows_db, 14, 14, 1, NULL, PLAIN,
                   IF_LEFT(12, BIT(5) | BIT(6) | BIT(8), 0)),
     {.name = NULL},
 };

@@ -13,6 +13,11 @@
  *                Experts may be cut, too; then a rank has all samples, computes
  *                the rows of its experts, and the others' are zeros.  Where
  *                positions are cut, so are the rows kept for each expert.
+ *
+ * With i[2] = 1 the gate and what it is multiplied by have biases, the last
+ * input of each call, whose gradient, experts_db, reads what that of matrices
+ * does.  What is added to an expert's output is added to those of tokens, by
+ * experts_bias: there it is no part of a sum.
  */
 #include "config.h"
 
@@ -24,6 +29,7 @@
 #include "base/size.h"
 
 #include <math.h>
+#include <stdio.h>
 
 /* --- route -----------------------------------------------------------------
  */
@@ -116,21 +122,46 @@ static bool shares(const struct merak_infer *inf, int at)
     return inf->attrs->i[at] > 0;
 }
 
-#define EXPERTS(inf)                                             \
-    (shares((inf), 0) ? ALL("x") WEIGHTS "> y=c:BtC pool=c:eQ2f" \
-                      : ROWS("x") MATRICES "> y=c:btC pool=c:btK2f")
-#define EXPERTS_DX(inf)                                                        \
-    (shares((inf), 0) ? ALL("dy") WEIGHTS                                      \
-         "pool=c:eQ2f x=c:BtC > dx=c:BtC dw=f:BtK"                             \
-         " dpool=c:eQ2f"                                                       \
-                      : ROWS("dy") MATRICES "pool=c:btK2f > dx=c:btC dw=f:btK" \
-                                            " dpool=c:btK2f")
-#define EXPERTS_DW(inf)                                                  \
-    (shares((inf), 1)                                                    \
-         ? ALL("x") "dy=c:BtC pool=c:eQ2f dpool=c:eQ2f " WEIGHTS         \
-                    "> dgate=f:efC dup=f:efC ddown=f:eCf"                \
-         : ROWS("x") "dy=c:btC pool=c:btK2f dpool=c:btK2f > dgate=f:EfC" \
-                     " dup=f:EfC ddown=f:ECf")
+/* Of a form the inputs, and the outputs. */
+struct form {
+    const char *in, *out;
+};
+struct pattern {
+    char text[160];
+};
+
+static struct pattern pattern_of(const struct merak_infer *inf, bool shared,
+                                 const struct form *form)
+{
+    const char *bias = shared ? "bias=f:e2f " : "bias=f:E2f ";
+    struct pattern p;
+
+    snprintf(p.text, sizeof(p.text), "%s%s> %s", form[shared].in,
+             inf->attrs->i[2] > 0 ? bias : "", form[shared].out);
+    return p;
+}
+
+/* Of rows at their own places, and of those that share a pool. */
+static const struct form forward_forms[] = {
+    {ROWS("x") MATRICES, "y=c:btC pool=c:btK2f"},
+    {ALL("x") WEIGHTS, "y=c:BtC pool=c:eQ2f"}};
+static const struct form dx_forms[] = {
+    {ROWS("dy") MATRICES "pool=c:btK2f ", "dx=c:btC dw=f:btK dpool=c:btK2f"},
+    {ALL("dy") WEIGHTS "pool=c:eQ2f x=c:BtC ",
+     "dx=c:BtC dw=f:BtK dpool=c:eQ2f"}};
+#define OWN_DW ROWS("x") "dy=c:btC pool=c:btK2f dpool=c:btK2f "
+#define SHARED_DW ALL("x") "dy=c:BtC pool=c:eQ2f dpool=c:eQ2f " WEIGHTS
+static const struct form dw_forms[] = {
+    {OWN_DW, "dgate=f:EfC dup=f:EfC ddown=f:ECf"},
+    {SHARED_DW, "dgate=f:efC dup=f:efC ddown=f:eCf"}};
+static const struct form db_forms[] = {{OWN_DW, "dbias=f:E2f"},
+                                       {SHARED_DW, "dbias=f:e2f"}};
+
+#define EXPERTS(inf) \
+    pattern_of((inf), shares((inf), 0), forward_forms).text
+#define EXPERTS_DX(inf) pattern_of((inf), shares((inf), 0), dx_forms).text
+#define EXPERTS_DW(inf) pattern_of((inf), shares((inf), 1), dw_forms).text
+#define EXPERTS_DB(inf) pattern_of((inf), shares((inf), 1), db_forms).text
 
 static int index_of(const struct merak_signature *sig, char name)
 {
@@ -186,6 +217,13 @@ static void experts_dw_signature(const struct merak_infer *inf,
     mark_experts(sig);
 }
 
+static void experts_db_signature(const struct merak_infer *inf,
+                                 struct merak_signature *sig)
+{
+    merak_dims_signature("experts_db", EXPERTS_DB(inf), inf, sig);
+    mark_experts(sig);
+}
+
 /* Of a shared pool: how many rows of its experts find no place. */
 #define OVERFLOW "ids=i:BtK pool=c:eQ2f > over=d:1"
 MERAK_DIMS_INFER(experts_overflow, OVERFLOW)
@@ -230,18 +268,31 @@ static enum merak_status experts_dx_infer(struct merak_infer *inf,
     return merak_dims_infer("experts_dx", EXPERTS_DX(inf), inf, err);
 }
 
-static enum merak_status experts_dw_infer(struct merak_infer *inf,
-                                          struct merak_error *err)
+/* Of a gradient of parameters. */
+static enum merak_status infer_weights(const char *op, const char *pattern,
+                                       struct merak_infer *inf,
+                                       struct merak_error *err)
 {
     struct merak_dims dims;
-    enum merak_status rc =
-        merak_dims_parse(&dims, "experts_dw", EXPERTS_DW(inf), inf, err);
+    enum merak_status rc = merak_dims_parse(&dims, op, pattern, inf, err);
 
     if (rc != MERAK_OK)
         return rc;
     if (!shares(inf, 1)) /* else matrices say it */
         dims.extent['E'] = inf->attrs->i[0] > 0 ? (size_t)inf->attrs->i[0] : 0;
     return merak_dims_solve(&dims, inf, err);
+}
+
+static enum merak_status experts_dw_infer(struct merak_infer *inf,
+                                          struct merak_error *err)
+{
+    return infer_weights("experts_dw", EXPERTS_DW(inf), inf, err);
+}
+
+static enum merak_status experts_db_infer(struct merak_infer *inf,
+                                          struct merak_error *err)
+{
+    return infer_weights("experts_db", EXPERTS_DB(inf), inf, err);
 }
 
 /* Three products of each row with an expert's matrices, one of which is `gate`.
@@ -279,6 +330,14 @@ static void experts_dw_cost(const struct merak_infer *inf,
 {
     experts_cost_by(inf, 6, shares(inf, 1) ? inf->attrs->i[0] : 0, cost);
     cost->bytes = merak_cost_bytes(inf);
+}
+
+/* Where all rows have places, nothing is read but the gradient of the pool. */
+static void experts_db_cost(const struct merak_infer *inf,
+                            struct merak_cost *cost)
+{
+    cost->flops = (double)merak_shape_count(&inf->shape[5]);
+    cost->bytes = cost->flops * (double)merak_dtype_bytes(inf->dtype[5]);
 }
 
 struct merak_expert_load merak_expert_load(const struct merak_infer *local,
@@ -334,33 +393,38 @@ static double experts_dw_loaded(const struct merak_infer *local, double load)
     return of.rows + of.again;
 }
 
+/* Gradients of parameters. */
 static enum merak_status experts_grad_dw(struct merak_grad *g,
                                          const struct merak_node *node,
                                          struct merak_value *dy,
                                          struct merak_value *dpool,
                                          struct merak_error *err)
 {
-    struct merak_value *in[] = {merak_node_in(node, 0),  merak_node_in(node, 1),
-                                merak_node_in(node, 2),  dy,
-                                merak_node_out(node, 1), dpool,
-                                merak_node_in(node, 3),  merak_node_in(node, 4),
-                                merak_node_in(node, 5)};
-    const struct merak_attrs attrs = {
-        .i = {(int64_t)merak_value_shape(merak_node_in(node, 3))->dim[0],
-              merak_node_attrs(node)->i[0]}};
-    struct merak_value *out[3];
-    bool wanted = false;
-    enum merak_status rc;
+    struct merak_value *in[] = {
+        merak_node_in(node, 0), merak_node_in(node, 1), merak_node_in(node, 2),
+        dy, merak_node_out(node, 1), dpool, merak_node_in(node, 3),
+        merak_node_in(node, 4), merak_node_in(node, 5), NULL};
+    struct merak_attrs attrs = *merak_node_attrs(node);
+    bool biased = attrs.i[2] > 0, wanted = false;
+    struct merak_value *out[3], *bias = NULL;
+    int n = attrs.i[0] > 0 ? 9 : 6;
+    enum merak_status rc = MERAK_OK;
 
+    if (biased)
+        in[n] = bias = merak_node_in(node, 6);
+    attrs.i[1] = attrs.i[0];
+    attrs.i[0] = (int64_t)merak_value_shape(merak_node_in(node, 3))->dim[0];
     for (int i = 3; i < 6; i++)
         wanted = wanted || merak_grad_wanted(g, merak_node_in(node, i));
-    if (!wanted)
-        return MERAK_OK;
-    rc = merak_grad_node(g, node, MERAK_PHASE_W, "experts_dw", &attrs,
-                         attrs.i[1] > 0 ? 9 : 6, in, out, err);
-    for (int i = 0; i < 3 && rc == MERAK_OK; i++)
+    if (wanted)
+        rc = merak_grad_node(g, node, MERAK_PHASE_W, "experts_dw", &attrs,
+                             n + biased, in, out, err);
+    for (int i = 0; i < 3 && rc == MERAK_OK && wanted; i++)
         rc = merak_grad_add(g, merak_node_in(node, 3 + i), out[i], err);
-    return rc;
+    return rc != MERAK_OK || !biased
+               ? rc
+               : merak_grad_param(g, node, bias, "experts_db", &attrs,
+                                  n + biased, in, err);
 }
 
 static enum merak_status experts_grad(struct merak_grad *g,
@@ -369,19 +433,61 @@ static enum merak_status experts_grad(struct merak_grad *g,
 {
     struct merak_value *dy = merak_grad_out(g, node, 0);
     const struct merak_attrs *attrs = merak_node_attrs(node);
-    struct merak_value *in[8] = {dy}, *out[3];
+    struct merak_value *in[9] = {dy}, *out[3];
     enum merak_status rc = merak_grad_only_first(g, node, err);
+    int n = 7;
 
     for (int i = 1; i < 6; i++)
         in[i] = merak_node_in(node, i);
     in[6] = merak_node_out(node, 1);
-    in[7] = merak_node_in(node, 0);
+    if (attrs->i[0] > 0)
+        in[n++] = merak_node_in(node, 0);
+    if (attrs->i[2] > 0)
+        in[n++] = merak_node_in(node, 6);
     if (rc == MERAK_OK)
-        rc = merak_grad_node(g, node, MERAK_PHASE_B, "experts_dx", attrs,
-                             attrs->i[0] > 0 ? 8 : 7, in, out, err);
+        rc = merak_grad_node(g, node, MERAK_PHASE_B, "experts_dx", attrs, n, in,
+                             out, err);
     for (int i = 0; i < 2 && rc == MERAK_OK; i++)
         rc = merak_grad_add(g, merak_node_in(node, i), out[i], err);
     return rc != MERAK_OK ? rc : experts_grad_dw(g, node, dy, out[2], err);
+}
+
+/* --- what is added to outputs ----------------------------------------------
+ */
+
+MERAK_DIMS(experts_bias, "x=c:btC w=f:btK ids=i:btK bias=f:EC > y=c:btC")
+MERAK_COST(experts_bias, 2)
+MERAK_DIMS(experts_bias_dx, "dy=c:btC bias=f:EC ids=i:btK > dw=f:btK")
+MERAK_COST(experts_bias_dx, 2)
+#define BIAS_DB "dy=c:btC w=f:btK ids=i:btK > dbias=f:EC"
+MERAK_DIMS_SIGNATURE(experts_bias_db, BIAS_DB)
+MERAK_COST(experts_bias_db, 2)
+
+static enum merak_status experts_bias_db_infer(struct merak_infer *inf,
+                                               struct merak_error *err)
+{
+    return infer_weights("experts_bias_db", BIAS_DB, inf, err);
+}
+
+static enum merak_status experts_bias_grad(struct merak_grad *g,
+                                           const struct merak_node *node,
+                                           struct merak_error *err)
+{
+    struct merak_value *dy = merak_grad_out(g, node, 0);
+    struct merak_value *w = merak_node_in(node, 1), *ids;
+    struct merak_value *bias = merak_node_in(node, 3);
+    const struct merak_attrs attrs = {
+        .i = {(int64_t)merak_value_shape(bias)->dim[0]}};
+    enum merak_status rc = merak_grad_add(g, merak_node_in(node, 0), dy, err);
+
+    ids = merak_node_in(node, 2);
+    if (rc == MERAK_OK)
+        rc = merak_grad_unary(g, node, 1, "experts_bias_dx", NULL, 3,
+                              (struct merak_value *[]){dy, bias, ids}, err);
+    if (rc != MERAK_OK)
+        return rc;
+    return merak_grad_param(g, node, bias, "experts_bias_db", &attrs, 3,
+                            (struct merak_value *[]){dy, w, ids}, err);
 }
 
 static const struct merak_number route_numbers[] = {
@@ -394,17 +500,28 @@ static const struct merak_number route_numbers[] = {
     {"router groups by their best", 'i', 4},
     {NULL, 0, 0}};
 
+const struct merak_number merak_expert_numbers[] = {{"experts limit", 'f', 1},
+                                                    {"experts slope", 'f', 2},
+                                                    {"experts shift", 'f', 3},
+                                                    {NULL, 0, 0}};
+
 const struct merak_op merak_ops_experts[] = {
     MERAK_OP_WITH(route, 1, 2, 2, route_grad, .step_use = MERAK_STEP_NONE,
                   .numbers = route_numbers),
     MERAK_OP(route_dx, 3, 3, 1, NULL),
-    MERAK_OP_WITH(experts, 6, 6, 2, experts_grad, .step_use = MERAK_STEP_NONE,
-                  .loaded = experts_loaded, .numbers = merak_no_numbers),
+    MERAK_OP_WITH(experts, 6, 7, 2, experts_grad, .step_use = MERAK_STEP_NONE,
+                  .loaded = experts_loaded, .numbers = merak_expert_numbers),
     MERAK_OP_WITH(experts_overflow, 2, 2, 1, NULL, .step_use = MERAK_STEP_NONE,
                   .numbers = merak_no_numbers),
-    MERAK_OP_WITH(experts_dx, 7, 8, 3, NULL, .step_use = MERAK_STEP_NONE,
+    MERAK_OP_WITH(experts_dx, 7, 9, 3, NULL, .step_use = MERAK_STEP_NONE,
                   .loaded = experts_dx_loaded),
-    MERAK_OP_WITH(experts_dw, 6, 9, 3, NULL, .step_use = MERAK_STEP_NONE,
+    MERAK_OP_WITH(experts_dw, 6, 10, 3, NULL, .step_use = MERAK_STEP_NONE,
                   .loaded = experts_dw_loaded),
+    MERAK_OP_WITH(experts_db, 7, 10, 1, NULL, .step_use = MERAK_STEP_NONE),
+    MERAK_OP_WITH(experts_bias, 4, 4, 1, experts_bias_grad,
+                  .in_place = true, .step_use = MERAK_STEP_NONE,
+                  .numbers = merak_no_numbers),
+    MERAK_OP_WITH(experts_bias_dx, 3, 3, 1, NULL, .step_use = MERAK_STEP_NONE),
+    MERAK_OP_WITH(experts_bias_db, 3, 3, 1, NULL, .step_use = MERAK_STEP_NONE),
     {.name = NULL},
 };

@@ -13,6 +13,7 @@
 #include "kernels/cuda/cuda_copy.cu"
 #include "kernels/cuda/cuda_dice.cu"
 #include "kernels/cuda/cuda_embed.cu"
+#include "kernels/cuda/cuda_expert_bias.cu"
 #include "kernels/cuda/cuda_expert_rows.cu"
 #include "kernels/cuda/cuda_experts.cu"
 #include "kernels/cuda/cuda_linear.cu"

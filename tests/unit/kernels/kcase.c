@@ -270,14 +270,31 @@ bool kc_shares_pool(const struct kc *c)
     return strcmp(c->op, "experts") == 0 && c->attrs.i[0] > 0;
 }
 
+/* The pool, and whether there are biases, are those of the forward. */
+static bool fits_experts(const struct kc_grad *grad, const struct kc *forward)
+{
+    bool rows = strcmp(grad->forward, "experts_rows") == 0;
+    bool back = strcmp(grad->op, "experts_dx") == 0;
+    int biased = (int)forward->attrs.i[2], n_in = forward->call.n_in;
+
+    if (strcmp(grad->forward, "experts") != 0 && !rows)
+        return true;
+    if (rows) {
+        back = strcmp(grad->op, "experts_rows_dx") == 0;
+        return strcmp(forward->op, "experts_rows") == 0 &&
+               grad->from[back ? 5 : 3] == n_in + 2;
+    }
+    return grad->from[back ? 6 : 4] == n_in + 1 &&
+           (grad->n_in - biased > 7) == kc_shares_pool(forward);
+}
+
 bool kc_grad_fits(const struct kc_grad *grad, const struct kc *forward)
 {
     if (strcmp(grad->op, "linear_db") == 0 && forward->call.n_in < 3)
         return false;
     if (grad->forward_in > 0 && forward->call.n_in != grad->forward_in)
         return false;
-    if (strcmp(grad->forward, "experts") == 0 &&
-        (grad->n_in > 7) != kc_shares_pool(forward))
+    if (strncmp(grad->forward, "experts", 7) == 0 && !fits_experts(grad, forward))
         return false;
     if (strcmp(grad->op, "pool_dx") == 0 &&
         (grad->n_in == 2) != (forward->attrs.i[1] == MERAK_POOL_MAX))
@@ -309,10 +326,12 @@ static void grad_attrs(struct kc *c, const struct kc *forward)
         c->attrs.i[0] = (int64_t)merak_local_last(&forward->call.operand[0]);
     if (strcmp(c->op, "rope") == 0)
         c->attrs.i[0] = 1;
-    if (strcmp(c->op, "experts_dw") == 0)
-        c->attrs = (struct merak_attrs){
-            .i = {(int64_t)forward->call.operand[3].full.dim[0],
-                  forward->attrs.i[0]}};
+    if (strcmp(c->op, "experts_dw") == 0 || strcmp(c->op, "experts_db") == 0) {
+        c->attrs.i[0] = (int64_t)forward->call.operand[3].full.dim[0];
+        c->attrs.i[1] = forward->attrs.i[0];
+    }
+    if (strcmp(c->op, "experts_bias_db") == 0)
+        c->attrs.i[0] = (int64_t)forward->call.operand[3].full.dim[0];
     if (strcmp(c->op, "experts_send") == 0)
         c->attrs = (struct merak_attrs){
             .i = {(int64_t)forward->call.operand[0].full.dim[2],

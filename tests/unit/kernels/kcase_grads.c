@@ -13,6 +13,11 @@
     {                                                     \
         name, of, ins, outs, {__VA_ARGS__}, true, 0, NULL \
     }
+/* The same, of what gradient `first` makes. */
+#define AFTER(name, of, ins, outs, first, ...)             \
+    {                                                      \
+        name, of, ins, outs, {__VA_ARGS__}, true, 0, first \
+    }
 
 const struct kc_grad kc_grads[] = {
     WEIGHTS("embedding_dw", "embedding", 2, 1, 0, KC_DY, KC_D(1)),
@@ -125,6 +130,29 @@ const struct kc_grad kc_grads[] = {
      true,
      0,
      "experts_dx"},
+    /* with biases */
+    GRAD("experts_dx", "experts", 8, 3, KC_DY, 1, 2, 3, 4, 5, 8, 6, KC_D(0),
+         KC_D(1), KC_D(8)),
+    AFTER("experts_dw", "experts", 7, 3, "experts_dx", 0, 1, 2, KC_DY, 8,
+          KC_MADE(2), 6, KC_D(3), KC_D(4), KC_D(5)),
+    AFTER("experts_db", "experts", 7, 1, "experts_dx", 0, 1, 2, KC_DY, 8,
+          KC_MADE(2), 6, KC_D(6)),
+    GRAD("experts_dx", "experts", 9, 3, KC_DY, 1, 2, 3, 4, 5, 8, 0, 6, KC_D(0),
+         KC_D(1), KC_D(8)),
+    AFTER("experts_dw", "experts", 10, 3, "experts_dx", 0, 1, 2, KC_DY, 8,
+          KC_MADE(2), 3, 4, 5, 6, KC_D(3), KC_D(4), KC_D(5)),
+    AFTER("experts_db", "experts", 10, 1, "experts_dx", 0, 1, 2, KC_DY, 8,
+          KC_MADE(2), 3, 4, 5, 6, KC_D(6)),
+    GRAD("experts_bias_dx", "experts_bias", 3, 1, KC_DY, 3, 2, KC_D(1)),
+    WEIGHTS("experts_bias_db", "experts_bias", 3, 1, KC_DY, 1, 2, KC_D(3)),
+    GRAD("experts_rows_dx", "experts_rows", 12, 5, KC_DY, 1, 2, 3, 4, 12,
+         KC_DY_OF(1), 6, 7, 5, 8, 9, KC_D(0), KC_D(1), KC_D(5), KC_D(6),
+         KC_D(12)),
+    AFTER("experts_rows_dw", "experts_rows", 14, 3, "experts_rows_dx", 0, 1,
+          KC_DY, 12, KC_MADE(4), 5, 6, 7, KC_DY_OF(1), 2, 3, 4, 8, 9, KC_D(2),
+          KC_D(3), KC_D(4)),
+    AFTER("experts_rows_db", "experts_rows", 14, 1, "experts_rows_dx", 0, 1,
+          KC_DY, 12, KC_MADE(4), 5, 6, 7, KC_DY_OF(1), 2, 3, 4, 8, 9, KC_D(9)),
     GRAD("experts_places_dx", "experts_places", 2, 1, KC_DY, 1, KC_D(0)),
     GRAD("experts_join", "experts_send", 2, 1, KC_DY, 1, KC_D(0)),
     GRAD("experts_send", "experts_join", 2, 1, KC_DY, 1, KC_D(0)),

@@ -433,7 +433,7 @@ static void check_expert_gradients(const struct kc_suite *suite,
             kc_create_grad(&got[i], &kc_grads[g], &part[i], dtype, 5);
             suite->run(&got[i]);
         }
-        for (int o = n_in; o < n_in + 3; o++) {
+        for (int o = n_in; o < n_in + kc_grads[g].n_out; o++) {
             if (kc_grads[g].weights) {
                 check_piece(suite, &got[0], &want, o, 0, 0, at);
                 check_piece(suite, &got[1], &want, o, 0, at, extent - at);
@@ -450,20 +450,23 @@ static void check_expert_gradients(const struct kc_suite *suite,
 /* Two ranks with a part of the experts each. */
 static void check_experts(const struct kc_suite *suite, const struct kc *whole)
 {
-    struct cut cut = {.dim = {-1, -1, -1, 0, 0, 0, -1, 0},
-                      .how = 's',
-                      .times = {1, 1, 1, 1, 1, 1, 1, 1}};
+    struct cut cut = {.how = 's'};
     size_t extent = whole->call.operand[3].local.dim[0], at = extent * 2 / 3;
+    int n_in = whole->call.n_in;
     struct kc part[2], sum[2];
 
     if (extent < 2)
         return;
+    for (int o = 0; o < n_in + 2; o++) { /* parameters and the pool */
+        cut.dim[o] = o < 3 || o == n_in ? -1 : 0;
+        cut.times[o] = 1;
+    }
     run_part(suite, whole, &cut, 0, at, &part[0]);
     run_part(suite, whole, &cut, at, extent - at, &part[1]);
     check_expert_gradients(suite, whole, part, at, extent);
     for (int i = 0; i < 2; i++)
         kc_copy(&sum[i], &part[i]);
-    check_joined(suite, sum, whole, 6, 's');
+    check_joined(suite, sum, whole, n_in, 's');
     for (int i = 0; i < 2; i++) {
         kc_destroy(&part[i]);
         kc_destroy(&sum[i]);
