@@ -109,19 +109,19 @@ static const char *const common_known[] = {"architectures",
 /* --- the model
  * ------------------------------------------------------------------------ */
 
-/* Weights in fp8 are those of a model that is computed without. */
-static bool is_fp8(const json_t *quantized)
+/* The method of quantization that weights of files may have, or NULL; numbers
+ * are those of a model that is computed without. */
+static const char *quantized(struct merak_hf_reader *r,
+                             const struct merak_hf_family *f)
 {
+    const json_t *of = merak_hf_field(r, "quantization_config");
     const char *method =
-        json_string_value(json_object_get(quantized, "quant_method"));
+        json_string_value(json_object_get(of, "quant_method"));
 
-    return method != NULL && strcmp(method, "fp8") == 0;
-}
-
-static void check_quantized(struct merak_hf_reader *r)
-{
-    if (!is_fp8(merak_hf_field(r, "quantization_config")))
-        merak_hf_require_absent(r, "quantization_config");
+    if (method != NULL && (strcmp(method, "fp8") == 0 ||
+                           (f->packs && strcmp(method, "mxfp4") == 0)))
+        return method;
+    return NULL;
 }
 
 /* Append to the note. */
@@ -133,11 +133,13 @@ static void add_note(struct merak_hf_config *c, const char *text)
 }
 
 /* Fields that any file may set, for features not supported here. */
-static void read_common(struct merak_hf_reader *r)
+static void read_common(struct merak_hf_reader *r,
+                        const struct merak_hf_family *f)
 {
     const json_t *pruned = merak_hf_field(r, "pruned_heads");
 
-    check_quantized(r);
+    if (quantized(r, f) == NULL)
+        merak_hf_require_absent(r, "quantization_config");
     merak_hf_require_absent(r, "per_layer_config");
     merak_hf_require_absent(r, "transformers_weights");
     merak_hf_require_bool(r, "is_causal", true);
@@ -187,10 +189,6 @@ static const struct merak_hf_family *find_family(struct merak_hf_reader *r)
         merak_hf_missing(r, "model_type");
     type = merak_hf_word(r, "model_type", "");
     f = merak_hf_family_find(type);
-    if (f == NULL && r->rc == MERAK_OK && merak_hf_refused_type(type) != NULL)
-        r->rc = merak_fail(r->err, MERAK_ERR_CONFIG,
-                           "model_type %s: %s not supported", type,
-                           merak_hf_refused_type(type));
     if (f == NULL)
         merak_hf_refuse(r, "model_type", names);
     else
@@ -232,13 +230,19 @@ static void read_root(struct merak_hf_reader *r, enum merak_hf_unknown unknown,
     if (r->rc != MERAK_OK)
         return;
     c->family = f->family;
-    read_common(r);
+    read_common(r, f);
     check_code(r, f);
     merak_hf_family_read(r, f, c);
     merak_hf_family_check(r, f, c);
     check_unread(r, f, unknown, c);
-    if (is_fp8(merak_hf_field(r, "quantization_config")))
-        add_note(c, "quantization_config: computed without fp8");
+    if (quantized(r, f) != NULL) {
+        char text[80];
+
+        c->mixture.may_pack = strcmp(quantized(r, f), "mxfp4") == 0;
+        snprintf(text, sizeof(text),
+                 "quantization_config: computed without %s", quantized(r, f));
+        add_note(c, text);
+    }
     if (c->mixture.aux > 0 && c->note[0] == '\0')
         snprintf(c->note, sizeof(c->note),
                  "router_aux_loss_coef %g: the mean over layers and sequences "

@@ -36,6 +36,7 @@ enum merak_family {
     MERAK_GLM4_MOE,
     MERAK_DEEPSEEK_V3,
     MERAK_DEEPSEEK_V2,
+    MERAK_GPT_OSS,
     MERAK_FAMILIES, /* how many */
 };
 
@@ -108,6 +109,14 @@ struct merak_hf_mixture {
     bool groups_by_best;
     float scale;
     float aux; /* coefficient of the loss by load (merak_balance()) */
+    bool biased; /* the router and the experts have biases */
+    /* Of struct merak_expert_options; plus_1: a shift of 1. */
+    float limit, slope;
+    bool plus_1;
+    /* In the folder at hand, matrices of experts are in MXFP4, which has them
+     * as [out, in] also where tensors are transposed. */
+    bool packed;
+    bool may_pack; /* by its config.json it has such */
 };
 
 /* The union of the fields of all families: hf_family.c reads them, hf_model.c
@@ -123,6 +132,7 @@ struct merak_hf_config {
     bool attn_bias, mlp_bias;
     bool qkv_bias;  /* of queries, keys and values, also without attn_bias */
     bool head_bias; /* of logits */
+    bool sinks;     /* a logit of each head joins its softmax */
     struct merak_hf_norms norm;
     bool parallel;    /* attention and MLP both read the layer's input */
     bool embd_scaled; /* embeddings are multiplied by sqrt(hidden) */

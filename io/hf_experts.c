@@ -104,20 +104,15 @@ const struct merak_hf_experts merak_hf_deepseek_v2_experts = {
     .groups_by_method = true,
 };
 
-static const struct {
-    const char *type, *why;
-} refused[] = {
-    {"gpt_oss", "attention sinks and MXFP4 weights are"},
+/* OpenAI 2025 (arXiv:2508.10925), sec. 2. */
+const struct merak_hf_experts merak_hf_gpt_oss_experts = {
+    .count_field = "num_local_experts",
+    .count_alias = "num_experts",
+    .count = 128,
+    .chosen = 4,
+    .is_normal = true,
+    .rounded = true,
 };
-
-const char *merak_hf_refused_type(const char *type)
-{
-    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
-        if (strcmp(refused[i].type, type) == 0)
-            return refused[i].why;
-    }
-    return NULL;
-}
 
 /* A count from 0 on. */
 static size_t read_count(struct merak_hf_reader *r, const char *name,

@@ -130,6 +130,15 @@ static const struct merak_hf_family families[] = {
      .options = deepseek_v2_options, .known = llama_known,
      SIZES(102400, 4096, 11008, 32, 32, 2048), .norm_eps = 1e-6,
      .experts = &merak_hf_deepseek_v2_experts, .latent = &deepseek_v2_latent},
+    {FAMILY("gpt_oss", "GptOss", "GptOssForCausalLM", GPT_OSS),
+     .options = gpt_oss_options, SIZES(201088, 2880, 2880, 36, 64, 131072),
+     .kv_heads = 8, .head_dim = 64, .norm_eps = 1e-5, .window = 128,
+     .windows = MERAK_HF_ALL_BUT, .period = 2,
+     .rope = {.theta = 1.5e5,
+              .object = "{\"rope_type\":\"yarn\",\"factor\":32,"
+                        "\"truncate\":false,"
+                        "\"original_max_position_embeddings\":4096}"},
+     .experts = &merak_hf_gpt_oss_experts, .packs = true},
 };
 
 enum { N_FAMILIES = sizeof(families) / sizeof(families[0]) };

@@ -63,6 +63,7 @@ struct merak_hf_rope_family {
     double share;
     const char *share_field; /* NULL: partial_rotary_factor */
     bool is_long; /* the only scaling is longrope, which has older names */
+    const char *object; /* rope_parameters of files that have none, as JSON */
     /* Layers with windows have rotary positions of their own: default of
      * theta, and the field of older files, or NULL; 0: as the others. */
     double slide_theta;
@@ -104,6 +105,7 @@ extern const struct merak_hf_experts merak_hf_olmoe_experts;
 extern const struct merak_hf_experts merak_hf_glm4_experts;
 extern const struct merak_hf_experts merak_hf_deepseek_v3_experts;
 extern const struct merak_hf_experts merak_hf_deepseek_v2_experts;
+extern const struct merak_hf_experts merak_hf_gpt_oss_experts;
 
 struct merak_hf_family {
     const char *type;  /* model_type */
@@ -138,6 +140,7 @@ struct merak_hf_family {
     struct merak_hf_rope_family rope;
     const struct merak_hf_experts *experts; /* NULL: none */
     const struct merak_hf_latent_family *latent; /* NULL: attention of heads */
+    bool packs; /* experts may be in MXFP4 */
 };
 
 /* The family of a model_type; NULL if there is none. */
@@ -161,9 +164,6 @@ void merak_hf_experts_read(struct merak_hf_reader *r,
 void merak_hf_latent_read(struct merak_hf_reader *r,
                           const struct merak_hf_family *f,
                           struct merak_hf_config *c);
-/* What a model_type of transformers needs that does not exist here, with "is" or
- * "are"; NULL for other words. */
-const char *merak_hf_refused_type(const char *type);
 /* For the row of gpt2, whose fields have other names. */
 void merak_hf_gpt2_read(struct merak_hf_reader *r,
                         const struct merak_hf_family *f,

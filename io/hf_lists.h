@@ -296,6 +296,18 @@ static const struct merak_hf_option olmoe_options[] = {
     END,
 };
 
+/* OpenAI 2025 (arXiv:2508.10925), sec. 2.  No code reads hidden_act. */
+static const struct merak_hf_option gpt_oss_options[] = {
+    ACT("hidden_act", "silu", SILU),
+    FLAG("attention_bias", attn_bias, true),
+    NUMBER(POSITIVE, "swiglu_limit", mixture.limit, 7),
+    NUMBER(POSITIVE, "swiglu_alpha", mixture.slope, 1.702),
+    ALWAYS(mixture.plus_1),
+    ALWAYS(mixture.biased),
+    ALWAYS(sinks),
+    END,
+};
+
 static const struct merak_hf_option deepseek_v3_options[] = {
     ACT("hidden_act", "silu", SILU),
     FLAG("attention_bias", attn_bias, false),

@@ -89,6 +89,13 @@ static const struct words mixtral_words = {
     .expert_gate = "block_sparse_moe.experts.w1",
     .expert_up = "block_sparse_moe.experts.w3",
     .expert_down = "block_sparse_moe.experts.w2"};
+static const struct words gpt_oss_words = {
+    LLAMA_ATTENTION,
+    .mlp_norm = "post_attention_layernorm",
+    .router = "mlp.router",
+    .expert_gate = "mlp.experts.gate_proj",
+    .expert_up = "mlp.experts.up_proj",
+    .expert_down = "mlp.experts.down_proj"};
 static const struct words post_norm_words = {
     LLAMA_ATTENTION, LLAMA_MLP, .mlp_norm = "pre_feedforward_layernorm",
     .attn_post = "post_attention_layernorm",
@@ -124,6 +131,7 @@ static const struct words *const own_words[MERAK_FAMILIES] = {
     [MERAK_PHI] = &phi_words,
     [MERAK_GPT_NEOX] = &gpt_neox_words,
     [MERAK_MIXTRAL] = &mixtral_words,
+    [MERAK_GPT_OSS] = &gpt_oss_words,
 };
 
 static const struct words *words_of(const struct merak_hf_config *c)
@@ -301,7 +309,7 @@ static struct merak_value *attention(const struct layer *l,
                                      struct merak_value *x)
 {
     const struct merak_hf_config *c = l->c;
-    const struct merak_attention_options opt = {
+    struct merak_attention_options opt = {
         .scale = c->attn_scale,
         .soft_cap = c->attn_cap,
         .window = c->slides[l->i] ? c->window : 0,
@@ -311,6 +319,10 @@ static struct merak_value *attention(const struct layer *l,
                             latent ? c->latent.value : c->head_dim};
     struct qkv of = latent ? project_latent(l, x) : project(l, x);
 
+    if (c->sinks)
+        opt.sinks =
+            MERAK_PARAM(l->m, name_in(l, "self_attn.sinks"),
+                        MERAK_NORMAL(c->init_std), c->kv_heads, o_dim[2]);
     x = merak_attention_with(l->m, of.q, of.k, of.v, &opt);
     x = linear(l, x, l->words->o, c->attn_bias, 3, 4, o_dim);
     return merak_dropout(l->m, x, c->mlp_dropout ? 0 : c->resid_dropout);
@@ -354,6 +366,10 @@ static struct merak_value *experts(const struct layer *l, struct merak_value *x,
                                    const char *const word[3], size_t E,
                                    size_t F)
 {
+    const struct merak_hf_mixture *of = &l->c->mixture;
+    struct merak_expert_options opt = {.limit = of->limit,
+                                       .slope = of->slope,
+                                       .shift = of->plus_1 ? 1 : 0};
     struct merak_value *w[3];
     size_t C = l->c->hidden;
 
@@ -361,7 +377,15 @@ static struct merak_value *experts(const struct layer *l, struct merak_value *x,
         w[i] = MERAK_PARAM(
             l->m, merak_name(l->m, "%s.weight", name_in(l, word[i])),
             MERAK_NORMAL(l->c->init_std), E, i < 2 ? F : C, i < 2 ? C : F);
-    return merak_experts(l->m, x, weights, ids, w[0], w[1], w[2]);
+    if (of->biased) {
+        opt.bias =
+            MERAK_PARAM(l->m, name_in(l, "mlp.experts.gate_up_proj_bias"),
+                        MERAK_ZEROS, E, 2, F);
+        opt.down_bias =
+            MERAK_PARAM(l->m, name_in(l, "mlp.experts.down_proj_bias"),
+                        MERAK_ZEROS, E, C);
+    }
+    return merak_experts_with(l->m, x, weights, ids, w, &opt);
 }
 
 /* One MLP for all tokens, let through by a sigmoid of each: an expert that all
@@ -422,8 +446,8 @@ static struct merak_value *mixture(const struct layer *l, struct merak_value *x)
     const struct merak_balance_options balance = {.aux = c->aux};
     struct merak_value *weights, *ids, *z, *y, *bias = NULL;
 
-    z = linear(l, c->wide ? merak_widen(l->m, x) : x, l->words->router, false,
-               1, 2, dim);
+    z = linear(l, c->wide ? merak_widen(l->m, x) : x, l->words->router,
+               c->biased, 1, 2, dim);
     if (c->sigmoid)
         bias = router_bias(l);
     merak_route(l->m, z, bias, &opt, &weights, &ids);

@@ -23,22 +23,36 @@ struct names {
     /* Before the numbers of layers of which a file may have more than the
      * model: those behind its own predict further tokens.  NULL: it has not. */
     const char *behind;
+    bool stacks; /* `fused` has all experts of a layer in a tensor */
 };
 
-static const struct names usual = {model_rows, NULL, llama_spare,
-                                   NULL,       NULL, NULL};
+static const struct names usual = {.row = model_rows, .spare = llama_spare};
 /* Those of other families; the rest have NULL for rows. */
 static const struct names own[MERAK_FAMILIES] = {
-    [MERAK_GPT2] = {gpt2_rows, NULL, gpt2_spare, "transformer.", NULL, NULL},
-    [MERAK_PHI3] = {model_rows, phi3_rows, llama_spare, NULL, NULL, NULL},
-    [MERAK_GPT_NEOX] = {gpt_neox_rows, NULL, gpt_neox_spare, "gpt_neox.",
-                        "embed_out", NULL},
-    [MERAK_GLM4_MOE] = {model_rows, NULL, llama_spare, NULL, NULL,
-                        "model.layers."},
-    [MERAK_DEEPSEEK_V2] = {model_rows, latent_rows, llama_spare, NULL, NULL,
-                           NULL},
-    [MERAK_DEEPSEEK_V3] = {model_rows, latent_rows, llama_spare, NULL, NULL,
-                           "model.layers."},
+    [MERAK_GPT2] = {.row = gpt2_rows,
+                    .spare = gpt2_spare,
+                    .prefix = "transformer."},
+    [MERAK_PHI3] = {.row = model_rows,
+                    .fused = phi3_rows,
+                    .spare = llama_spare},
+    [MERAK_GPT_NEOX] = {.row = gpt_neox_rows,
+                        .spare = gpt_neox_spare,
+                        .prefix = "gpt_neox.",
+                        .head = "embed_out"},
+    [MERAK_GLM4_MOE] = {.row = model_rows,
+                        .spare = llama_spare,
+                        .behind = "model.layers."},
+    [MERAK_DEEPSEEK_V2] = {.row = model_rows,
+                           .fused = latent_rows,
+                           .spare = llama_spare},
+    [MERAK_DEEPSEEK_V3] = {.row = model_rows,
+                           .fused = latent_rows,
+                           .spare = llama_spare,
+                           .behind = "model.layers."},
+    [MERAK_GPT_OSS] = {.row = model_rows,
+                       .fused = gpt_oss_rows,
+                       .spare = llama_spare,
+                       .stacks = true},
 };
 
 static const struct names *names_of(const struct merak_hf_config *config)
@@ -103,6 +117,10 @@ static size_t extent_of(const struct merak_hf_config *c, enum extent e)
         return c->latent.turned;
     case VALUES:
         return c->heads * c->latent.value;
+    case HEADS:
+        return c->heads;
+    case EXPERT_PAIRS:
+        return 2 * c->mixture.ffn;
     case ONE:
         break;
     }
@@ -156,6 +174,14 @@ static void place_part(const struct merak_hf_config *c, enum part part,
         t->step = 3 * t->run;
         t->of_rows = c->heads * t->step;
         t->first_row = (part - MIXED_Q) * t->run;
+    } else if (part == EVEN || part == ODD) {
+        t->run = 1;
+        t->step = 2;
+        t->of_rows = 2 * t->rows;
+        t->first_row = part == ODD;
+    } else if (part == ALTERNATING) {
+        t->turned = t->rows;
+        t->interleaved = true;
     } else {
         place_latent(c, part, t);
     }
@@ -172,7 +198,8 @@ static void fill_tensor(const struct merak_hf_config *c, const struct row *row,
     else
         snprintf(t->name, sizeof(t->name), "%.*s%.*s%s", (int)(star - name),
                  name, n, digits, star + 1);
-    t->transposed = row->transposed;
+    t->transposed =
+        row->transposed && !(row->stacked && c->mixture.packed);
     t->vector = row->cols == ONE;
     t->rows = extent_of(c, row->rows);
     t->cols = extent_of(c, row->cols);
@@ -203,7 +230,7 @@ enum merak_status merak_hf_tensor_find(const struct merak_hf_config *config,
     const char *digits = NULL;
     int n;
 
-    if (stacked)
+    if (stacked && !names->stacks)
         row = find_row(stacked_rows, param, &digits, &n);
     if (row == NULL)
         row = find_row(names->fused, param, &digits, &n);
@@ -225,6 +252,7 @@ bool merak_hf_tensor_is_stacked(const struct merak_hf_config *config,
 
     for (const struct row *row = stacked_rows; row->param != NULL; row++) {
         if (row->stacked && config->mixture.experts > 0 &&
+            !names_of(config)->stacks &&
             matches(row->tensor, base, &digits, &n))
             return true;
     }

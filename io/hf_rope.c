@@ -307,6 +307,15 @@ static bool has_object(struct merak_hf_reader *r, const char *name)
            !(json_is_object(value) && json_object_size(value) == 0);
 }
 
+/* What a family has where its files have nothing. */
+static void read_default(struct rope_file *file, double theta)
+{
+    json_t *object = json_loads(file->f->rope.object, 0, NULL);
+
+    read_object(file, object, "rope_parameters", theta);
+    json_decref(object);
+}
+
 static void read_one(struct rope_file *file, double theta)
 {
     struct merak_hf_reader *r = file->r;
@@ -318,6 +327,8 @@ static void read_one(struct rope_file *file, double theta)
     else if (newer)
         read_object(file, merak_hf_field(r, "rope_parameters"),
                     "rope_parameters", theta);
+    else if (file->f->rope.object != NULL)
+        read_default(file, theta);
     else
         read_turned(file);
 }

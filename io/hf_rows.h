@@ -31,6 +31,8 @@ enum extent {
     OWN_KEYS, /* of latent attention: of all heads, .. */
     TURNED,   /* .. of a key what all heads share */
     VALUES,
+    HEADS,
+    EXPERT_PAIRS, /* gates, and what they are multiplied by */
 };
 
 /* Several parameters may be concatenated in a tensor: this determines the
@@ -52,6 +54,9 @@ enum part {
     SHARED_K, /* .. the rotated channels that heads share */
     LATENT_K, /* of each head the key's own channels, and the value */
     LATENT_V,
+    EVEN, /* every other row */
+    ODD,
+    ALTERNATING, /* the first half of rows are the even ones */
 };
 
 struct row {
@@ -242,6 +247,30 @@ static const struct row latent_rows[] = {
     PART(ATTN "v_b_proj.weight", ATTN "kv_b_proj.weight", VALUES, KV_RANK,
          LATENT_V),
     ROW(ATTN "o_proj.weight", HIDDEN, VALUES),
+    {.param = NULL},
+};
+
+#define EXPERTS_IN AT "mlp.experts."
+#define TURNED_STACK(name, in, r, c, which)                        \
+    {                                                              \
+        .param = (name), .tensor = (in), .rows = (r), .cols = (c), \
+        .transposed = true, .part = (which), .stacked = true       \
+    }
+
+/* Experts are always stacked, as [in, out], and gates alternate with what they
+ * are multiplied by. */
+static const struct row gpt_oss_rows[] = {
+    ROW(ATTN "sinks", HEADS, ONE),
+    ROW(AT "mlp.router.weight", EXPERTS, HIDDEN),
+    ROW(AT "mlp.router.bias", EXPERTS, ONE),
+    TURNED_STACK(EXPERTS_IN "gate_proj.weight", EXPERTS_IN "gate_up_proj",
+                 EXPERT_FFN, HIDDEN, EVEN),
+    TURNED_STACK(EXPERTS_IN "up_proj.weight", EXPERTS_IN "gate_up_proj",
+                 EXPERT_FFN, HIDDEN, ODD),
+    TURNED_STACK(EXPERTS_IN "down_proj.weight", EXPERTS_IN "down_proj", HIDDEN,
+                 EXPERT_FFN, WHOLE),
+    STACK(EXPERTS_IN "gate_up_proj_bias", NULL, EXPERT_PAIRS, ONE, ALTERNATING),
+    STACK(EXPERTS_IN "down_proj_bias", NULL, HIDDEN, ONE, WHOLE),
     {.param = NULL},
 };
 

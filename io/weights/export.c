@@ -80,10 +80,20 @@ enum merak_status merak_exporting_read(struct merak_exporting *e, int p,
                : rc;
 }
 
-/* Read parameter p, or the one of its experts that tensor t has, into its rows
- * of the tensor in the buffer. */
+/* Read a parameter, or matrix `at` of a stacked one, which has no adapters. */
+static enum merak_status read_rows(struct merak_exporting *e, int p, size_t at,
+                                   float *rows, struct merak_error *err)
+{
+    return e->layout.part[p].stacked
+               ? merak_ckpt_read_first(e->ckpt, &e->params.param[p], at, 1,
+                                       rows, err)
+               : merak_exporting_read(e, p, rows, err);
+}
+
+/* Read parameter p, or the one of its experts that tensor t, or its matrix
+ * `at`, has, into its rows of the tensor in the buffer. */
 static enum merak_status read_part(struct merak_exporting *e, int p, int t,
-                                   struct merak_error *err)
+                                   size_t at, struct merak_error *err)
 {
     const struct merak_hf_tensor *part = &e->layout.part[p];
     size_t cols = part->cols;
@@ -95,11 +105,11 @@ static enum merak_status read_part(struct merak_exporting *e, int p, int t,
                                      (size_t)(t - e->layout.tensor_of[p]), 1,
                                      e->buf, err);
     if (merak_hf_tensor_is_run(part))
-        return merak_exporting_read(e, p, e->buf + part->first_row * cols, err);
+        return read_rows(e, p, at, e->buf + part->first_row * cols, err);
     rows = malloc(part->rows * cols * sizeof(*rows));
     if (rows == NULL)
         return merak_fail_nomem(err, part->rows * cols * sizeof(*rows));
-    rc = merak_exporting_read(e, p, rows, err);
+    rc = read_rows(e, p, at, rows, err);
     for (size_t i = 0; i < part->rows && rc == MERAK_OK; i++)
         memcpy(e->buf + merak_hf_tensor_row(part, i) * cols, rows + i * cols,
                cols * sizeof(*rows));
@@ -108,13 +118,13 @@ static enum merak_status read_part(struct merak_exporting *e, int p, int t,
 }
 
 enum merak_status merak_exporting_tensor(struct merak_exporting *e, int t,
-                                         struct merak_error *err)
+                                         size_t at, struct merak_error *err)
 {
     enum merak_status rc = MERAK_OK;
 
     for (int p = 0; p < e->params.n && rc == MERAK_OK; p++) {
         if (merak_hf_layout_is_in(&e->layout, p, t))
-            rc = read_part(e, p, t, err);
+            rc = read_part(e, p, t, at, err);
     }
     return rc;
 }
@@ -180,7 +190,8 @@ static enum merak_status get_memory(struct merak_exporting *e,
 
     for (int i = 0; i < e->layout.n; i++) {
         const struct merak_hf_layout_tensor *t = &e->layout.tensor[i];
-        size_t n = t->dim[0] * (t->ndim > 1 ? t->dim[1] : 1);
+        const size_t *dim = t->dim + (t->ndim > 2); /* of one matrix */
+        size_t n = dim[0] * (t->ndim > 1 ? dim[1] : 1);
 
         most = n > most ? n : most;
     }

@@ -168,7 +168,7 @@ static enum merak_status read_tensor(struct gguf *gguf,
     size_t heads = merak_gguf_heads(&e->config, name);
     size_t mixed = merak_gguf_mixed(&e->config, name);
     float offset = merak_gguf_offset(&e->config, name);
-    enum merak_status rc = merak_exporting_tensor(e, t, err);
+    enum merak_status rc = merak_exporting_tensor(e, t, 0, err);
 
     if (rc == MERAK_OK && heads > 0)
         rc = pair_rows(e->buf, to->dim[0], cols, heads, err);

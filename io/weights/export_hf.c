@@ -44,6 +44,7 @@ struct hf {
     struct merak_exporting *e;
     json_t *record; /* of an import, or NULL */
     bool as_it_was; /* files are as in the record */
+    bool packed;    /* those that were imported were in MXFP4 */
     struct out_tensor *tensor;
     int n; /* the layout's */
     struct out_file *file;
@@ -61,7 +62,8 @@ static struct merak_safetensors_entry entry_of(const struct hf *hf, int i)
     return (struct merak_safetensors_entry){.name = t->name,
                                             .type = t->type,
                                             .ndim = l->ndim,
-                                            .dim = {l->dim[0], l->dim[1]}};
+                                            .dim = {l->dim[0], l->dim[1],
+                                                    l->dim[2]}};
 }
 
 static uint64_t bytes_of(const struct hf *hf, int i)
@@ -198,7 +200,8 @@ static enum merak_status list_imported(struct hf *hf, bool *is_p,
     json_t *types = json_object();
     enum merak_status rc = MERAK_OK;
 
-    if (list_types(hf, types)) {
+    /* what was packed is not written so */
+    if (list_types(hf, types) || hf->packed) {
         hf->as_it_was = false;
         list_as_described(hf);
         rc = take_types(hf, types, is_p, err);
@@ -301,24 +304,37 @@ static enum merak_status put_transposed(struct merak_safetensors_writer *w,
     return rc == MERAK_OK ? merak_safetensors_put(w, slice, n, err) : rc;
 }
 
+/* A tensor, or matrix `at` of a stacked one. */
+static enum merak_status write_matrix(struct merak_exporting *e, int tensor,
+                                      size_t at,
+                                      const struct merak_hf_tensor *part,
+                                      struct merak_safetensors_writer *w,
+                                      struct merak_error *err)
+{
+    enum merak_status rc = merak_exporting_tensor(e, tensor, at, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    return part->transposed
+               ? put_transposed(w, e->buf, part->of_rows, part->cols, err)
+               : merak_safetensors_put(w, e->buf, part->of_rows * part->cols,
+                                       err);
+}
+
 static enum merak_status write_tensor(struct hf *hf, int i,
                                       struct merak_safetensors_writer *w,
                                       struct merak_error *err)
 {
     struct merak_exporting *e = hf->e;
     const struct merak_hf_tensor *part = NULL;
-    enum merak_status rc = merak_exporting_tensor(e, hf->tensor[i].tensor, err);
+    enum merak_status rc = MERAK_OK;
 
-    if (rc != MERAK_OK)
-        return rc;
     for (int p = 0; part == NULL; p++) {
         if (merak_hf_layout_is_in(&e->layout, p, hf->tensor[i].tensor))
             part = &e->layout.part[p];
     }
-    rc =
-        part->transposed
-            ? put_transposed(w, e->buf, part->of_rows, part->cols, err)
-            : merak_safetensors_put(w, e->buf, part->of_rows * part->cols, err);
+    for (size_t at = 0; at < part->stack && rc == MERAK_OK; at++)
+        rc = write_matrix(e, hf->tensor[i].tensor, at, part, w, err);
     return rc == MERAK_OK ? merak_exporting_tell(e, bytes_of(hf, i), err) : rc;
 }
 
@@ -411,13 +427,15 @@ static const char *type_word(const struct hf *hf)
     return words[most];
 }
 
-/* Change fields that do not match the files; returns whether any was
+/* Change fields that do not match the files, and take out that of a
+ * quantization that they do not have; returns whether any was
  * changed. */
 static bool adapt(const struct hf *hf, json_t *root)
 {
     static const char *const fields[] = {"dtype", "torch_dtype"};
     const char *word = type_word(hf);
-    bool changed = false;
+    bool changed = hf->packed &&
+                   json_object_del(root, "quantization_config") == 0;
 
     for (size_t i = 0; i < 2; i++) {
         const char *now = json_string_value(json_object_get(root, fields[i]));
@@ -506,7 +524,7 @@ enum merak_status merak_export_hf(struct merak_exporting *e,
                                   struct merak_transfer_summary *summary,
                                   struct merak_error *err)
 {
-    struct hf hf = {.e = e};
+    struct hf hf = {.e = e, .packed = e->config.mixture.may_pack};
     enum merak_status rc =
         merak_run_model_get_weights(e->run_dir, &hf.record, err);
 

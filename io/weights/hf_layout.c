@@ -80,7 +80,7 @@ static enum merak_status check_part(const struct merak_named *param,
 
     if (part->count * part->stack * part->rows * part->cols ==
             merak_shape_count(&param->shape) &&
-        (!part->transposed || part->rows == part->of_rows))
+        (!part->transposed || part->stacked || part->rows == part->of_rows))
         return MERAK_OK;
     return merak_fail(err, MERAK_ERR_MISMATCH,
                       "tensor %.80s is [%zu, %zu] by its config.json, expected "

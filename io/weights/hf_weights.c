@@ -155,6 +155,8 @@ static enum merak_status open_folder(struct merak_hf_weights *w,
     if (rc == MERAK_OK)
         rc = merak_safetensors_open(dir, &w->st, err);
     if (rc == MERAK_OK)
+        rc = merak_safetensors_unpack(w->st, &w->config.mixture.packed, err);
+    if (rc == MERAK_OK)
         rc = lay_out(w, dir, n_params, err);
     if (rc == MERAK_OK)
         rc = check_types(w, err);
@@ -347,11 +349,14 @@ static enum merak_status read_matrix(const struct merak_hf_weights *w,
         goto out;
     }
     for (size_t i = 0; i < n_rows; i++)
-        rows[i] = at * part->of_rows + merak_hf_tensor_row(part, rows[i]);
+        rows[i] = merak_hf_tensor_row(part, rows[i]);
     p.line = part->transposed ? cols : rows;
     p.each = part->transposed ? rows : cols;
     p.n_lines = part->transposed ? n_cols : n_rows;
     p.n_each = part->transposed ? n_rows : n_cols;
+    for (size_t i = 0; i < p.n_lines; i++) /* behind other matrices */
+        (part->transposed ? cols : rows)[i] +=
+            at * (part->transposed ? part->cols : part->of_rows);
     p.line_step = part->transposed ? 1 : n_cols;
     p.each_step = part->transposed ? n_cols : 1;
     if (n_rows > 0 && n_cols > 0)

@@ -128,6 +128,9 @@ void merak_safetensors_close(struct merak_safetensors *st)
         json_decref(st->file[i].root);
         free(st->file[i].path);
     }
+    for (int i = 0; i < st->n_made; i++)
+        free(st->made[i]);
+    free(st->made);
     free(st->file);
     free(st->tensor);
     free(st);
@@ -170,6 +173,8 @@ enum merak_status merak_safetensors_read(const struct merak_safetensors *st,
         return merak_fail(err, MERAK_ERR_PARAM,
                           "tensor %.80s has %zu elements, not %zu", t->name,
                           t->count, first + n);
+    if (t->packed)
+        return merak_safetensors_read_packed(st, t, first, n, out, err);
     if (each == sizeof(uint16_t))
         to += n * sizeof(uint16_t);
     rc = merak_file_read(f->fd, f->path, to, n * each, t->offset + first * each,

@@ -39,6 +39,11 @@ struct merak_safetensor {
     size_t count;
     int file;
     uint64_t offset, bytes; /* in the file */
+    /* merak_safetensors_unpack(): numbers are in MXFP4, and their scales
+     * there. */
+    bool packed;
+    int scales_file;
+    uint64_t scales_offset;
 };
 
 struct merak_safetensors_file {
@@ -54,6 +59,8 @@ struct merak_safetensors {
     struct merak_safetensor *tensor; /* by file, then by offset */
     int n;
     bool indexed; /* the folder has an index */
+    char **made;  /* names of tensors that no file has */
+    int n_made;
 };
 
 /*
@@ -74,6 +81,12 @@ merak_safetensors_open_file(const char *dir, const char *name,
                             struct merak_safetensors **st_p,
                             struct merak_error *err) MERAK_CHECKED;
 void merak_safetensors_close(struct merak_safetensors *st);
+/* Join tensors NAME_blocks and NAME_scales in MXFP4 to one, NAME, as if it were
+ * in bf16; *any_p: there are such (mxfp4.c).  MERAK_ERR_FORMAT names those that
+ * do not match. */
+enum merak_status
+merak_safetensors_unpack(struct merak_safetensors *st, bool *any_p,
+                         struct merak_error *err) MERAK_CHECKED;
 /* Does the folder have files that merak_safetensors_open() would open? */
 bool merak_safetensors_is_one(const char *dir);
 /* Elements [first, first + n) of a tensor.  MERAK_ERR_FORMAT if it has none of

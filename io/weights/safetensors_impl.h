@@ -24,5 +24,9 @@ enum merak_status
 merak_safetensors_open_index(struct merak_safetensors *st, const char *dir,
                              const char *path,
                              struct merak_error *err) MERAK_CHECKED;
+/* mxfp4.c: as merak_safetensors_read(), of a packed tensor. */
+enum merak_status merak_safetensors_read_packed(
+    const struct merak_safetensors *st, const struct merak_safetensor *t,
+    size_t first, size_t n, float *out, struct merak_error *err) MERAK_CHECKED;
 
 #endif

@@ -75,8 +75,10 @@ enum merak_status merak_exporting_tell(struct merak_exporting *e,
 enum merak_status merak_exporting_read(struct merak_exporting *e, int p,
                                        float *data,
                                        struct merak_error *err) MERAK_CHECKED;
-/* Read all of tensor t of the layout into buf, [of_rows, cols]. */
+/* Read all of tensor t of the layout, or of its matrix `at` where it is stacked,
+ * into buf, [of_rows, cols]. */
 enum merak_status merak_exporting_tensor(struct merak_exporting *e, int t,
+                                         size_t at,
                                          struct merak_error *err) MERAK_CHECKED;
 /* Write a file of JSON, as json_dumps() with these flags. */
 enum merak_status merak_exporting_json(const struct merak_exporting *e,

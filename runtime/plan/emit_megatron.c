@@ -131,7 +131,8 @@ static bool is_other_model(const struct merak_hf_config *c)
                  c->embd_factor > 0 || c->resid_factor > 0 ||
                  c->logit_divisor > 0 || c->attn_scale > 0 || c->attn_cap > 0 ||
                  c->logit_cap > 0 || c->head_bias || c->window > 0 || scaled ||
-                 c->latent.kv_rank > 0 || (geglu && c->family != MERAK_GPT2);
+                 c->latent.kv_rank > 0 || c->sinks || m->biased ||
+                 (geglu && c->family != MERAK_GPT2);
 
     if (m->experts > 0)
         other = other || (m->sigmoid && !m->normal) ||

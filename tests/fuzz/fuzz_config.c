@@ -25,7 +25,7 @@ void fuzz_seeds(void)
         "hf/granite.json",      "hf/gpt_neox.json",
         "hf/phi.json",          "hf/stablelm.json",
         "hf/qwen2_moe.json",    "hf/glm4_moe.json",
-        "hf/deepseek_v3.json",
+        "hf/deepseek_v3.json",  "hf/gpt_oss.json",
     };
 
     for (size_t i = 0; i < sizeof(name) / sizeof(*name); i++)

@@ -41,7 +41,7 @@ loss_is()
     for family in gpt2 llama mistral qwen2 qwen3 phi3 olmo2 gemma2 gemma \
         gemma3_text arcee granite smollm3 olmo3 stablelm starcoder2 phi \
         gpt_neox mixtral qwen2_moe qwen3_moe olmoe glm4_moe \
-        deepseek_v3 deepseek_v2; do
+        deepseek_v3 deepseek_v2 gpt_oss mxfp4; do
         folder $family
         run merak train --model $family --init-from $family "${options[@]}" \
             --steps 1 --metrics $family.jsonl

@@ -69,6 +69,7 @@
 #define MIXTRAL "{\"model_type\":\"mixtral\""
 #define GLM4_MOE "{\"model_type\":\"glm4_moe\""
 #define DEEPSEEK_V3 "{\"model_type\":\"deepseek_v3\"}"
+#define GPT_OSS "{\"model_type\":\"gpt_oss\"}"
 #define DEEPSEEK_V2 "{\"model_type\":\"deepseek_v2\"}"
 #define QWEN2_MOE "{\"model_type\":\"qwen2_moe\""
 #define OLMO3 "{\"model_type\":\"olmo3\"}"

@@ -191,7 +191,6 @@ s/experts": 4/experts": 0/||num_local_experts is 0, expected a whole number from
 |--ep 2 --micro-batch 2 --expert-room 0|--expert-room: expected an integer 1..100000 (percent of an even share), got "0"
 |--expert-capacity 1 --cp 2|needs whole sequences: use --cp 1
 |--expert-capacity 1 --pp 2 --schedule sliced:4 --global-batch 4|needs whole ones: use --schedule 1f1b
-s/mixtral/gpt_oss/||gpt_oss: attention sinks and MXFP4 weights are not supported
 ROWS
 config olmoe 's/{/{"clip_qkv": 8.0,/' >v.json
 says "clip_qkv is 8.0, which is not supported; expected null" \

@@ -278,7 +278,8 @@ static const char *const models[] = {"gpt2_long",
                                      "glm4_moe",
                                      "deepseek_v3",
                                      "deepseek_v3-direct",
-                                     "deepseek_v2"};
+                                     "deepseek_v2",
+                                     "gpt_oss"};
 #define N_MODELS (sizeof(models) / sizeof(*models))
 
 static int32_t likeliest(const struct merak_decoder *d, const float *logits)

@@ -208,6 +208,12 @@ static const struct {
      "expected greedy or group_limited_greedy"},
     {DEEPSEEK_V2, "{\"num_experts_per_tok\":2,\"norm_topk_prob\":true}",
      "norm_topk_prob is true"},
+    {GPT_OSS, "{\"swiglu_limit\":0}", "swiglu_limit is 0"},
+    {GPT_OSS, "{\"hidden_act\":\"gelu\"}", "hidden_act is"},
+    {GPT_OSS, "{\"quantization_config\":{\"quant_method\":\"awq\"}}",
+     "quantization_config is"},
+    {MIXTRAL "}", "{\"quantization_config\":{\"quant_method\":\"mxfp4\"}}",
+     "quantization_config is"},
     {DEEPSEEK_V3, "{\"quantization_config\":{\"quant_method\":\"awq\"}}",
      "quantization_config is"},
 };

@@ -190,6 +190,8 @@ int main(void)
         {.file = "deepseek_v3"},
         {.file = "deepseek_v3-direct"},
         {.file = "deepseek_v2"},
+        {.file = "gpt_oss"},
+        {.file = "gpt_oss-dropout"},
         {.file = "qwen2_moe-aux"},
         {.file = "gpt2-dropout", .documents = true},
         {.file = "qwen2", .documents = true},

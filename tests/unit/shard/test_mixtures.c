@@ -76,6 +76,11 @@ static const struct {
      "\"moe_intermediate_size\": 1408, \"num_experts_per_tok\": 6, "
      "\"first_k_dense_replace\": 1, \"max_position_embeddings\": 4096}",
      15706484224, 2661150208, 0},
+    /* gpt-oss-20b and 120b; 3.6 and 5.1 thousand millions without embeddings */
+    {"{\"model_type\": \"gpt_oss\", \"num_hidden_layers\": 24, "
+     "\"num_local_experts\": 32}",
+     20914757184, 4187440704, 0},
+    {"{\"model_type\": \"gpt_oss\"}", 116829156672, 5711982912, 0},
 };
 
 static struct merak_hf_config config_of(const char *text)
@@ -111,7 +116,7 @@ static size_t active(const struct merak_graph *graph,
     for (int i = 0; i < graph->n_values; i++) {
         const struct merak_value *v = graph->value[i];
 
-        if (v->kind == MERAK_VALUE_PARAM && v->shape.ndim == 3 &&
+        if (v->kind == MERAK_VALUE_PARAM && v->shape.ndim >= 2 &&
             strstr(v->name, ".experts.") != NULL)
             n -= merak_shape_count(&v->shape) / c->experts *
                  (c->experts - c->chosen);

@@ -28,7 +28,8 @@ static inline void hf_folder_weights(const char *path,
         entry[i] = (struct merak_safetensors_entry){
             .name = l->tensor[i].name,
             .ndim = l->tensor[i].ndim,
-            .dim = {l->tensor[i].dim[0], l->tensor[i].dim[1]}};
+            .dim = {l->tensor[i].dim[0], l->tensor[i].dim[1],
+                    l->tensor[i].dim[2]}};
     assert_int_equal(
         merak_safetensors_create(path, entry, l->n, NULL, &w, NULL), MERAK_OK);
     for (int i = 0; i < l->n; i++) {

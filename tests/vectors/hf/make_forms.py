@@ -298,6 +298,26 @@ DEEPSEEK_V2 = form(
     topk_method="group_limited_greedy", torch_dtype="bfloat16",
     transformers_version="4.33.1", use_cache=True, v_head_dim=128,
     vocab_size=102400)
+GPT_OSS = form(
+    classes("GptOssForCausalLM"), attention_bias=True, attention_dropout=0.0,
+    eos_token_id=200002, experts_per_token=4, head_dim=64, hidden_act="silu",
+    hidden_size=2880, initial_context_length=4096, initializer_range=0.02,
+    intermediate_size=2880,
+    layer_types=["sliding_attention", "full_attention"] * 12,
+    max_position_embeddings=131072, model_type="gpt_oss",
+    num_attention_heads=64, num_experts_per_tok=4, num_hidden_layers=24,
+    num_key_value_heads=8, num_local_experts=32, output_router_logits=False,
+    pad_token_id=199999, quantization_config={
+        "modules_to_not_convert": [
+            "model.layers.*.self_attn", "model.layers.*.mlp.router",
+            "model.embed_tokens", "lm_head"], "quant_method": "mxfp4"},
+    rms_norm_eps=1e-05, rope_scaling={
+        "beta_fast": 32.0, "beta_slow": 1.0, "factor": 32.0,
+        "original_max_position_embeddings": 4096, "rope_type": "yarn",
+        "truncate": False},
+    rope_theta=150000, router_aux_loss_coef=0.9, sliding_window=128,
+    swiglu_limit=7.0, tie_word_embeddings=False,
+    transformers_version="4.55.0.dev0", use_cache=True, vocab_size=201088)
 FORMS = {
     "gpt2": GPT2,
     "gpt2-medium": form(MEDIUM, n_embd=1024, n_head=16, n_layer=24),
@@ -599,6 +619,14 @@ FORMS = {
         q_lora_rank=None, routed_scaling_factor=1.0, topk_group=1,
         topk_method="greedy",
         rope_scaling={**YARN, "mscale": 0.707, "mscale_all_dim": 0.707}),
+    "gpt-oss 20b": GPT_OSS,
+    "gpt-oss 120b": form(
+        GPT_OSS, layer_types=["sliding_attention", "full_attention"] * 18,
+        num_hidden_layers=36, num_local_experts=128),
+    "gpt-oss 20b, bf16, transformers 5": form(
+        GPT_OSS, dtype="bfloat16", transformers_version="5.0.0",
+        rope_parameters={**GPT_OSS["rope_scaling"], "rope_theta": 150000},
+        without=("rope_scaling", "rope_theta", "quantization_config")),
 }
 
 
@@ -647,6 +675,8 @@ def small(config):
                  num_attention_heads=HEADS)
         if c.get("head_dim"):
             c["head_dim"] = 10
+    if c["model_type"] == "gpt_oss":
+        c.update(num_local_experts=6, num_experts_per_tok=3, sliding_window=4)
     if "kv_lora_rank" in c:
         c.update(kv_lora_rank=10, qk_nope_head_dim=6, qk_rope_head_dim=4,
                  v_head_dim=7, n_routed_experts=8, num_experts_per_tok=3,
@@ -721,7 +751,7 @@ def put(model, name, p):
     """The experts of a layer are tensors of their own in files."""
     name = stored(name, model)
     base, end = name.rsplit(".", 1)
-    if base.endswith("experts"):
+    if base.endswith("experts") and model.config.model_type != "gpt_oss":
         parts = ["gate_proj", "up_proj"] if end == "gate_up_proj" else [end]
         n = p.shape[1] // len(parts)
         for e in range(p.shape[0]):

@@ -184,6 +184,21 @@ MODELS = {
                     "rope_scaling": {"type": "yarn", "factor": 4.0,
                                      "mscale": 0.7, "mscale_all_dim": 0.7,
                                      "original_max_position_embeddings": 64}},
+    # limits that many gates reach
+    "gpt_oss": {"model_type": "gpt_oss", "num_local_experts": 6,
+                "num_experts_per_tok": 3, "intermediate_size": 20,
+                "head_dim": 12, "sliding_window": 4, "swiglu_limit": 0.7,
+                "num_hidden_layers": 3, "pad_token_id": 5,
+                "rope_scaling": {"rope_type": "yarn", "factor": 4.0,
+                                 "truncate": False,
+                                 "original_max_position_embeddings": 64}},
+    "gpt_oss-dropout": {"model_type": "gpt_oss", "num_local_experts": 4,
+                        "num_experts_per_tok": 2, "intermediate_size": 24,
+                        "head_dim": 8, "sliding_window": 5,
+                        "attention_bias": False, "attention_dropout": 0.2,
+                        "swiglu_alpha": 1.2, "swiglu_limit": 0.4,
+                        "layer_types": ["full_attention",
+                                        "sliding_attention"]},
 }
 M64 = (1 << 64) - 1
 GOLDEN = 0x9E3779B97F4A7C15
@@ -318,8 +333,38 @@ class Expert(Parameter):
         tensor[:, self.rows] = x
 
 
+class View(Parameter):
+    """What a function makes of the tensor."""
+
+    def __init__(self, name, tensor, view):
+        super().__init__(name, tensor, 0, 0, tuple(view(tensor).shape))
+        self.view = view
+
+    def of(self, tensor):
+        return self.view(tensor)
+
+    def put(self, tensor, x):
+        self.view(tensor).copy_(x)
+
+
+def turned_experts(name, p):
+    """Of gpt_oss: [experts, columns, rows], gates in every other row."""
+    base, end = name.rsplit(".", 1)
+    if end == "gate_up_proj":
+        return [View("%s.%s_proj.weight" % (base, word), p,
+                     lambda t, i=i: t[:, :, i::2].transpose(1, 2))
+                for i, word in enumerate(("gate", "up"))]
+    if end == "gate_up_proj_bias":
+        return [View(name, p, lambda t: t.unflatten(1, (-1, 2)).transpose(1, 2))]
+    if end == "down_proj":
+        return [View(name + ".weight", p, lambda t: t.transpose(1, 2))]
+    return [View(name, p, lambda t: t)]
+
+
 def expert_parameters(c, name, p):
     """Those of a tensor [experts, rows, columns]."""
+    if c.model_type == "gpt_oss":
+        return turned_experts(name, p)
     E, rows, columns = p.shape
     base, end = name.rsplit(".", 1)
     words = {"gate_proj": "gate_proj", "up_proj": "up_proj",
@@ -390,6 +435,8 @@ def parameters(c, model):
             shape = (rows,) + rest
             if ".shared_expert." in name:
                 shape = (1,) + shape
+            if name.endswith(".sinks"):
+                shape = (G, H // G)
             if end in ("o_proj", "dense"):
                 shape = (C, G, H // G, D) if rest else (C,)
             elif end in ("q_norm", "k_norm") and p.shape[0] != D:
@@ -456,7 +503,9 @@ def run(name, fields, seed):
     c = AutoConfig.for_model(**config)
     torch.manual_seed(0)
     drops = getattr(c, "attention_dropout", 0) or getattr(c, "attn_pdrop", 0)
-    kind = "eager" if drops or c.model_type == "gemma2" else "sdpa"
+    kind = "sdpa"
+    if drops or c.model_type in ("gemma2", "gpt_oss"):
+        kind = "eager"
     model = AutoModelForCausalLM.from_config(c, attn_implementation=kind,
                                              experts_implementation="eager")
     model = model.double().train()
@@ -471,8 +520,8 @@ def run(name, fields, seed):
            plain.array("targets", "i", targets)]
     out += set_weights(params, c, seed)
     groups = [[], []]
-    for p in model.parameters():
-        groups[p.ndim < 2].append(p)
+    for n, p in model.named_parameters():
+        groups[p.ndim < 2 or n.endswith("_bias")].append(p)
     adam = torch.optim.AdamW(
         [{"params": groups[0], "weight_decay": 0.1},
          {"params": groups[1], "weight_decay": 0.0}],

@@ -13,18 +13,24 @@ Run it in this folder; it needs PyTorch and transformers 5.
     make_weights.py --stacked NAME..  of these, already written, the same
                                     weights with the experts of a layer in one
                                     tensor: stacked-NAME.model.safetensors
+    make_weights.py --packed        of a gpt_oss, mxfp4.*, a folder with experts
+                                    in MXFP4, and unpacked-mxfp4.*, what
+                                    transformers makes of it in bf16
     make_weights.py --same A B      the folders open, and give the same logits
     make_weights.py --loss DIR..    the loss of each
 """
 
 import glob
+import json
 import os
 import shutil
 import sys
 import tempfile
 
 import torch
+from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 T, N = 32, 12  # of a sequence, and sequences
 SHAPE = {"vocab_size": 257, "hidden_size": 16, "intermediate_size": 24,
@@ -110,6 +116,14 @@ MODELS = {
                      "qk_nope_head_dim": 4, "qk_rope_head_dim": 6,
                      "v_head_dim": 5, "first_k_dense_replace": 1},
                     BF16, "50GB"),
+    "gpt_oss": ({**SHAPE, "model_type": "gpt_oss", "num_local_experts": 3,
+                 "num_experts_per_tok": 2, "intermediate_size": 10,
+                 "head_dim": 6, "sliding_window": 12, "swiglu_limit": 0.5,
+                 "rope_parameters": {
+                     "rope_type": "yarn", "factor": 4.0, "truncate": False,
+                     "rope_theta": 1e4, "beta_fast": 32.0, "beta_slow": 1.0,
+                     "original_max_position_embeddings": 16}},
+                BF16, "12KB"),
 }
 
 
@@ -171,8 +185,47 @@ def stack(name):
         shutil.copyfile(os.path.join(out, file), "stacked-%s.%s" % (name, file))
 
 
+def pack():
+    """Bytes at random, as published folders of gpt_oss have them."""
+    fields = {**MODELS["gpt_oss"][0], "hidden_size": 32,
+              "intermediate_size": 64, "num_local_experts": 2,
+              "num_hidden_layers": 1, "vocab_size": 257}
+    torch.manual_seed(11)
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**fields))
+    model = model.to(BF16)
+    files = {}
+    for name, p in model.named_parameters():
+        if not name.endswith("_proj") or "experts" not in name:
+            files[name] = p.data
+            continue
+        E, columns, rows = p.shape
+        shape = (E, rows, columns // 32)
+        blocks = torch.randint(0, 256, (*shape, 16), dtype=torch.uint8)
+        scales = torch.randint(121, 126, shape, dtype=torch.uint8)
+        p.data = convert_moe_packed_tensors(blocks, scales)
+        files[name + "_blocks"], files[name + "_scales"] = blocks, scales
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        loss = loss_of(folder)
+        shutil.copyfile(os.path.join(folder, "model.safetensors"),
+                        "unpacked-mxfp4.model.safetensors")
+        with open(os.path.join(folder, "config.json")) as f:
+            config = json.load(f)
+    config["quantization_config"] = {"quant_method": "mxfp4"}
+    with open("mxfp4.config.json", "w") as f:
+        json.dump(config, f, indent=2)
+        f.write("\n")
+    save_file(files, "mxfp4.model.safetensors", {"format": "pt"})
+    with open("mxfp4.loss", "w") as f:
+        f.write("%.9f\n" % loss)
+    print("mxfp4", loss)
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    if sys.argv[1:] == ["--packed"]:
+        pack()
+        sys.exit()
     if sys.argv[1:2] == ["--same"]:
         tokens, _ = sequences()
         a, b = (logits(folder, tokens) for folder in sys.argv[2:4])
