@@ -12,6 +12,7 @@
 #include "runtime/runtime.h"
 #include "runtime/train/trainer.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,7 @@
 struct model_options {
     const char *model;
     int unknown; /* enum merak_hf_unknown */
+    size_t encoder_seq; /* 0: by the decoder's */
 };
 
 static const struct merak_option rows[] = {
@@ -29,6 +31,9 @@ static const struct merak_option rows[] = {
     {"config-unknown", MERAK_OPTION_WORD,
      offsetof(struct model_options, unknown), .about = MERAK_HF_UNKNOWN_ABOUT,
      .words = MERAK_HF_UNKNOWN_WORDS},
+    {"encoder-seq", MERAK_OPTION_SIZE,
+     offsetof(struct model_options, encoder_seq),
+     .about = MERAK_HF_ENCODER_SEQ_ABOUT, .least = 1, .most = INT_MAX},
 };
 
 static const struct merak_option_table table = {rows,
@@ -57,6 +62,7 @@ static enum merak_status load(const struct model_options *opt,
                               config, err);
     if (rc == MERAK_OK && config->note[0] != '\0' && merak_boot_is_first())
         merak_info("io", "%s", config->note);
+    config->encoder.seq = opt->encoder_seq;
     return rc;
 }
 

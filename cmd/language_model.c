@@ -69,7 +69,7 @@ static enum merak_status read_config(const struct merak_lm_options *opt,
                                      const char *folder, struct merak_lm *lm,
                                      struct merak_error *err)
 {
-    const char *path = opt->model != NULL ? opt->model : folder;
+    const char *path = opt->model != NULL ? opt->model : folder, *what;
     enum merak_status rc;
 
     if (path[0] == '\0')
@@ -81,6 +81,11 @@ static enum merak_status read_config(const struct merak_lm_options *opt,
                               &lm->config, err);
     if (rc != MERAK_OK)
         return merak_error_as_config(rc, err);
+    if (!merak_hf_is_causal(&lm->config, &what))
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "%.100s: model_type %s is %s, expected a model that "
+                          "predicts the next token",
+                          path, merak_hf_family_name(lm->config.family), what);
     if (lm->config.note[0] != '\0')
         merak_info("io", "%s", lm->config.note);
     return MERAK_OK;

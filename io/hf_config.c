@@ -142,8 +142,10 @@ static void read_common(struct merak_hf_reader *r,
         merak_hf_require_absent(r, "quantization_config");
     merak_hf_require_absent(r, "per_layer_config");
     merak_hf_require_absent(r, "transformers_weights");
-    merak_hf_require_bool(r, "is_causal", true);
-    merak_hf_require_bool(r, "is_encoder_decoder", false);
+    if (f->reads != MERAK_HF_BOTH_WAYS)
+        merak_hf_require_bool(r, "is_causal", true);
+    merak_hf_require_bool(r, "is_encoder_decoder",
+                          f->reads == MERAK_HF_ANOTHER_TEXT);
     merak_hf_require_bool(r, "add_cross_attention", false);
     if (json_object_size(pruned) > 0)
         merak_hf_refuse(r, "pruned_heads", "{}");

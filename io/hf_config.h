@@ -37,6 +37,8 @@ enum merak_family {
     MERAK_DEEPSEEK_V3,
     MERAK_DEEPSEEK_V2,
     MERAK_GPT_OSS,
+    MERAK_BERT,
+    MERAK_T5,
     MERAK_FAMILIES, /* how many */
 };
 
@@ -54,7 +56,8 @@ enum merak_hf_act {
     MERAK_HF_SILU,
     MERAK_HF_GELU, /* erf */
     MERAK_HF_GELU_TANH,
-    MERAK_HF_RELU2, /* only without a gate */
+    MERAK_HF_RELU2, /* only without a gate, .. */
+    MERAK_HF_RELU,  /* .. and this one */
 };
 
 /* Norms of a model. */
@@ -119,6 +122,18 @@ struct merak_hf_mixture {
     bool may_pack; /* by its config.json it has such */
 };
 
+/* What else models have that read a text as a whole. */
+struct merak_hf_encoder {
+    size_t types;          /* of texts in one, each with an embedding */
+    size_t decoder_layers; /* behind the encoder, which has `layers`; 0: there
+                              is no decoder */
+    size_t buckets, farthest; /* of distances, struct merak_relative_bias */
+    /* Tokens that the encoder reads where a decoder follows: --encoder-seq; 0:
+     * what is left of a text of which spans are taken out that fill the
+     * decoder's sequence (io/corrupt.h). */
+    size_t seq;
+};
+
 /* The union of the fields of all families: hf_family.c reads them, hf_model.c
  * describes the model from them. */
 struct merak_hf_config {
@@ -149,6 +164,7 @@ struct merak_hf_config {
     bool slides[MERAK_HF_LAYERS]; /* .. in these layers */
     struct merak_hf_mixture mixture;
     struct merak_hf_latent latent;
+    struct merak_hf_encoder encoder;
     /* For users: what was assumed or ignored, "" if nothing. */
     char note[MERAK_HF_NOTE_BYTES];
 };
@@ -164,6 +180,11 @@ enum merak_status merak_hf_path(const char *path, const char *name, char *out,
 /* What to do with fields that transformers' code of the family does not read:
  * name them in the note, or refuse the file. */
 enum merak_hf_unknown { MERAK_HF_UNKNOWN_IGNORE, MERAK_HF_UNKNOWN_REFUSE };
+
+/* What an option for merak_hf_encoder.seq is about. */
+#define MERAK_HF_ENCODER_SEQ_ABOUT \
+    "tokens that an encoder reads where a decoder follows (what is left of " \
+    "a text whose spans, taken out, fill the decoder's sequence)"
 
 /* The words of an option for it, and what it is about. */
 #define MERAK_HF_UNKNOWN_WORDS "ignore|refuse"
@@ -192,6 +213,9 @@ enum merak_status merak_hf_config_load(const char *path,
 const char *merak_hf_family_name(enum merak_family family);
 /* The class of transformers that it is the language model of. */
 const char *merak_hf_family_class(enum merak_family family);
+/* Does it continue texts?  Else what it is: "an encoder". */
+bool merak_hf_is_causal(const struct merak_hf_config *config,
+                        const char **what_p);
 /* A merak_describe_fn: arg is a struct merak_hf_config. */
 void merak_hf_describe(struct merak_model *m, void *config);
 

@@ -13,6 +13,15 @@ struct merak_value *merak_hf_head(struct merak_model *m,
                                   struct merak_value *table, const char *name);
 /* False if the run's sequences are longer than the model's positions. */
 bool merak_hf_check_seq(struct merak_model *m, const struct merak_hf_config *c);
+/* x of an MLP without a gate, between its matrices. */
+struct merak_value *merak_hf_activate(struct merak_model *m,
+                                      const struct merak_hf_config *c,
+                                      struct merak_value *x);
+/* Of the encoders and decoders of each family. */
+void merak_hf_describe_bert(struct merak_model *m,
+                            const struct merak_hf_config *c);
+void merak_hf_describe_t5(struct merak_model *m,
+                          const struct merak_hf_config *c);
 void merak_hf_describe_gpt2(struct merak_model *m,
                             const struct merak_hf_config *c);
 

@@ -139,6 +139,16 @@ static const struct merak_hf_family families[] = {
                         "\"truncate\":false,"
                         "\"original_max_position_embeddings\":4096}"},
      .experts = &merak_hf_gpt_oss_experts, .packs = true},
+    {FAMILY("bert", "Bert", "BertForMaskedLM", BERT),
+     .reads = MERAK_HF_BOTH_WAYS, .read = merak_hf_bert_read,
+     .options = bert_options, .known = bert_known,
+     SIZES(30522, 768, 3072, 12, 12, 512), .norm_eps = 1e-12, .pads = true,
+     .pad = 0, .tied = true},
+    {FAMILY("t5", "T5", "T5ForConditionalGeneration", T5),
+     .reads = MERAK_HF_ANOTHER_TEXT, .read = merak_hf_t5_read,
+     .options = t5_options, .known = t5_known,
+     SIZES(32128, 512, 2048, 6, 8, 0), .head_dim = 64, .norm_eps = 1e-6,
+     .tied = true},
 };
 
 enum { N_FAMILIES = sizeof(families) / sizeof(families[0]) };
@@ -164,6 +174,19 @@ static const struct merak_hf_family *row_of(enum merak_family family)
 const char *merak_hf_family_name(enum merak_family family)
 {
     return row_of(family)->type;
+}
+
+bool merak_hf_is_causal(const struct merak_hf_config *config,
+                        const char **what_p)
+{
+    static const char *const what[] = {
+        [MERAK_HF_CAUSAL] = "a language model",
+        [MERAK_HF_BOTH_WAYS] = "an encoder",
+        [MERAK_HF_ANOTHER_TEXT] = "an encoder with a decoder"};
+    enum merak_hf_reads reads = row_of(config->family)->reads;
+
+    *what_p = what[reads];
+    return reads == MERAK_HF_CAUSAL;
 }
 
 const char *merak_hf_family_class(enum merak_family family)

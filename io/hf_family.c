@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "io/hf_rope.h"
 
+#include <math.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -291,6 +292,116 @@ static void read_decoder(struct merak_hf_reader *r,
     merak_hf_options_read(r, f->options, c);
     if (f->experts != NULL)
         merak_hf_experts_read(r, f->experts, c);
+}
+
+/* --- encoders, and encoders with decoders
+ * ------------------------------------------------------------------------- */
+
+void merak_hf_bert_read(struct merak_hf_reader *r,
+                        const struct merak_hf_family *f,
+                        struct merak_hf_config *c)
+{
+    c->vocab = read_size(r, "vocab_size", MOST_VOCAB, f->vocab);
+    c->hidden = read_size(r, "hidden_size", MOST_WIDTH, f->hidden);
+    c->ffn = read_size(r, "intermediate_size", MOST_FFN, f->ffn);
+    c->layers = read_size(r, "num_hidden_layers", MOST_LAYERS, f->layers);
+    c->heads = read_size(r, "num_attention_heads", MOST_HEADS, f->heads);
+    c->kv_heads = c->heads;
+    c->positions =
+        read_size(r, "max_position_embeddings", MOST_POSITIONS, f->positions);
+    c->encoder.types = read_size(r, "type_vocab_size", MOST_VOCAB, 2);
+    c->norm.eps = merak_hf_positive(r, "layer_norm_eps", f->norm_eps);
+    c->init_std = merak_hf_positive(r, "initializer_range", 0.02);
+    c->tied = merak_hf_bool(r, "tie_word_embeddings", f->tied);
+    if (strcmp(merak_hf_word(r, "position_embedding_type", "absolute"),
+               "absolute") != 0)
+        merak_hf_refuse(r, "position_embedding_type", "absolute");
+    read_padding(r, f, c);
+    merak_hf_options_read(r, f->options, c);
+    if (r->rc == MERAK_OK && c->hidden % c->heads != 0)
+        r->rc = merak_fail(r->err, MERAK_ERR_CONFIG,
+                           "hidden_size %zu is not a multiple of "
+                           "num_attention_heads %zu",
+                           c->hidden, c->heads);
+    if (r->rc == MERAK_OK)
+        c->head_dim = c->hidden / c->heads;
+}
+
+/* feed_forward_proj: an activation, or "gated-" and that of the gate.  Shazeer
+ * 2020 (arXiv:2002.05202).  What transformers makes of it may be in the file,
+ * and must agree. */
+static void read_t5_act(struct merak_hf_reader *r, struct merak_hf_config *c)
+{
+    static const struct {
+        const char *word, *act;
+        enum merak_hf_act as;
+        bool gated;
+    } known[] = {
+        {"relu", "relu", MERAK_HF_RELU, false},
+        {"gated-gelu", "gelu_new", MERAK_HF_GELU_TANH, true},
+        {"gated-silu", "silu", MERAK_HF_SILU, true},
+        {"gelu", "gelu", MERAK_HF_GELU, false},
+        {"gelu_new", "gelu_new", MERAK_HF_GELU_TANH, false},
+    };
+    const char *word = merak_hf_word(r, "feed_forward_proj", "relu");
+    size_t i = 0, n = sizeof(known) / sizeof(*known);
+
+    while (i < n && strcmp(word, known[i].word) != 0)
+        i++;
+    if (i == n) {
+        merak_hf_refuse(r, "feed_forward_proj",
+                        "relu, gated-gelu, gated-silu, gelu or gelu_new");
+        return;
+    }
+    c->act = known[i].as;
+    c->plain_mlp = !known[i].gated;
+    merak_hf_require_bool(r, "is_gated_act", known[i].gated);
+    if (strcmp(merak_hf_word(r, "dense_act_fn", known[i].act), known[i].act) !=
+        0)
+        merak_hf_refuse(r, "dense_act_fn", known[i].act);
+}
+
+/* Version 1.1 has an output layer of its own, whose input is not scaled.
+ * transformers 5 writes all files as tied, and "scale_decoder_outputs" of those
+ * that are not so is false. */
+static void read_t5_head(struct merak_hf_reader *r, struct merak_hf_config *c)
+{
+    bool tied = merak_hf_bool(r, "tie_word_embeddings", true);
+    bool scaled = merak_hf_bool(r, "scale_decoder_outputs", tied);
+
+    c->tied = tied && scaled;
+    if (scaled)
+        c->logit_divisor = sqrtf((float)c->hidden);
+}
+
+void merak_hf_t5_read(struct merak_hf_reader *r,
+                      const struct merak_hf_family *f,
+                      struct merak_hf_config *c)
+{
+    c->vocab = read_size(r, "vocab_size", MOST_VOCAB, f->vocab);
+    c->hidden =
+        merak_hf_twin(r, "d_model", "hidden_size", MOST_WIDTH, f->hidden);
+    c->ffn = read_size(r, "d_ff", MOST_FFN, f->ffn);
+    c->layers = merak_hf_twin(r, "num_layers", "num_hidden_layers", MOST_LAYERS,
+                              f->layers);
+    c->encoder.decoder_layers =
+        merak_hf_size(r, "num_decoder_layers", MOST_LAYERS, c->layers);
+    c->heads = merak_hf_twin(r, "num_heads", "num_attention_heads", MOST_HEADS,
+                             f->heads);
+    c->kv_heads = c->heads;
+    c->head_dim =
+        merak_hf_twin(r, "d_kv", "head_dim", MOST_HEAD_DIM, f->head_dim);
+    c->encoder.buckets =
+        read_size(r, "relative_attention_num_buckets", MOST_WIDTH, 32);
+    c->encoder.farthest =
+        read_size(r, "relative_attention_max_distance", MOST_POSITIONS, 128);
+    c->norm.eps = merak_hf_positive(r, "layer_norm_epsilon", f->norm_eps);
+    c->init_std = 1;
+    if (merak_hf_real(r, "initializer_factor", 1) != 1)
+        merak_hf_refuse(r, "initializer_factor", "1");
+    read_t5_act(r, c);
+    read_t5_head(r, c);
+    merak_hf_options_read(r, f->options, c);
 }
 
 /* --- any family

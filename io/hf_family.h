@@ -107,11 +107,20 @@ extern const struct merak_hf_experts merak_hf_deepseek_v3_experts;
 extern const struct merak_hf_experts merak_hf_deepseek_v2_experts;
 extern const struct merak_hf_experts merak_hf_gpt_oss_experts;
 
+/* What predicts a token. */
+enum merak_hf_reads {
+    MERAK_HF_CAUSAL,       /* those before it */
+    MERAK_HF_BOTH_WAYS,    /* all others of its text */
+    MERAK_HF_ANOTHER_TEXT, /* those before it, and all of a text that an encoder
+                              reads */
+};
+
 struct merak_hf_family {
     const char *type;  /* model_type */
     const char *class; /* of transformers: what its names begin with */
     const char *model; /* and that of a language model */
     enum merak_family family;
+    enum merak_hf_reads reads;
     /* NULL: the fields that most families have, and `options`. */
     void (*read)(struct merak_hf_reader *r, const struct merak_hf_family *f,
                  struct merak_hf_config *c);
@@ -168,6 +177,13 @@ void merak_hf_latent_read(struct merak_hf_reader *r,
 void merak_hf_gpt2_read(struct merak_hf_reader *r,
                         const struct merak_hf_family *f,
                         struct merak_hf_config *c);
+/* For those of bert and of t5, likewise. */
+void merak_hf_bert_read(struct merak_hf_reader *r,
+                        const struct merak_hf_family *f,
+                        struct merak_hf_config *c);
+void merak_hf_t5_read(struct merak_hf_reader *r,
+                      const struct merak_hf_family *f,
+                      struct merak_hf_config *c);
 /* The fields that transformers reads for any family, where only a cache of keys
  * and values depends on them: they must agree with what the family computes. */
 void merak_hf_family_check(struct merak_hf_reader *r,

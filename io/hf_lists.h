@@ -54,6 +54,20 @@ static const char *const gemma3_known[] = {"image_token_id",
 /* Padding has no row of its own. */
 static const char *const gpt_neox_known[] = {"pad_token_id", NULL};
 
+/* All of it attends both ways; and what other models of the class's code
+ * have. */
+static const char *const bert_known[] = {"embedding_size", "is_causal",
+                                         "output_cross_attentions", NULL};
+/* The encoder and the decoder of one model have their own; padding has no row
+ * of its own; and what other models of the class's code have. */
+static const char *const t5_known[] = {"init_std",
+                                       "initializer_range",
+                                       "is_decoder",
+                                       "n_positions",
+                                       "output_cross_attentions",
+                                       "pad_token_id",
+                                       NULL};
+
 /* Of layers for predicting several tokens, which nothing here has. */
 static const char *const glm4_moe_known[] = {"num_mtp_layers",
                                              "num_nextn_predict_layers", NULL};
@@ -104,6 +118,7 @@ static const char *const deepseek_v3_known[] = {
 #define GELU (1u << MERAK_HF_GELU)
 #define GELU_TANH (1u << MERAK_HF_GELU_TANH)
 #define RELU2 (1u << MERAK_HF_RELU2)
+#define RELU (1u << MERAK_HF_RELU)
 
 static const struct merak_hf_option gpt2_options[] = {
     NUMBER(DROPOUT, "embd_pdrop", embd_dropout, 0.1),
@@ -263,6 +278,28 @@ static const struct merak_hf_option gpt_neox_options[] = {
     ALWAYS(mlp_bias),
     ALWAYS(norm.has_mean),
     ALWAYS(plain_mlp),
+    END,
+};
+
+static const struct merak_hf_option bert_options[] = {
+    ACT("hidden_act", "gelu", GELU | GELU_TANH | RELU2 | RELU),
+    NUMBER(DROPOUT, "hidden_dropout_prob", embd_dropout, 0.1),
+    NUMBER(DROPOUT, "hidden_dropout_prob", resid_dropout, 0.1),
+    NUMBER(DROPOUT, "attention_probs_dropout_prob", attn_dropout, 0.1),
+    NEVER("is_decoder"),
+    ALWAYS(norm.has_mean),
+    ALWAYS(norm.is_post),
+    ALWAYS(plain_mlp),
+    ALWAYS(attn_bias),
+    ALWAYS(mlp_bias),
+    ALWAYS(head_bias),
+    END,
+};
+
+static const struct merak_hf_option t5_options[] = {
+    NUMBER(DROPOUT, "dropout_rate", embd_dropout, 0.1),
+    NUMBER(DROPOUT, "dropout_rate", resid_dropout, 0.1),
+    NUMBER(DROPOUT, "dropout_rate", attn_dropout, 0.1),
     END,
 };
 

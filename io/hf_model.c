@@ -328,12 +328,13 @@ static struct merak_value *attention(const struct layer *l,
     return merak_dropout(l->m, x, c->mlp_dropout ? 0 : c->resid_dropout);
 }
 
-static struct merak_value *activate(struct merak_model *m,
-                                    const struct merak_hf_config *c,
-                                    struct merak_value *x)
+struct merak_value *merak_hf_activate(struct merak_model *m,
+                                      const struct merak_hf_config *c,
+                                      struct merak_value *x)
 {
-    return c->act == MERAK_HF_RELU2
-               ? merak_relu2(m, x)
+    return c->act == MERAK_HF_RELU2 ? merak_relu2(m, x)
+           : c->act == MERAK_HF_RELU
+               ? merak_relu(m, x)
                : merak_gelu(m, x, c->act == MERAK_HF_GELU_TANH);
 }
 
@@ -348,7 +349,7 @@ static struct merak_value *mlp(const struct layer *l, struct merak_value *x)
         gate = linear(l, x, l->words->gate, c->mlp_bias, 1, 2, up_dim);
     up = linear(l, x, l->words->up, c->mlp_bias, 1, 2, up_dim);
     if (c->plain_mlp)
-        x = activate(l->m, c, up);
+        x = merak_hf_activate(l->m, c, up);
     else
         x = c->act == MERAK_HF_GELU_TANH ? merak_geglu(l->m, gate, up)
                                          : merak_swiglu(l->m, gate, up);
@@ -564,10 +565,14 @@ static void describe_llama(struct merak_model *m,
 
 void merak_hf_describe(struct merak_model *m, void *config)
 {
+    typedef void (*describe_fn)(struct merak_model *,
+                                const struct merak_hf_config *);
+    static const describe_fn own[MERAK_FAMILIES] = {
+        [MERAK_GPT2] = merak_hf_describe_gpt2,
+        [MERAK_BERT] = merak_hf_describe_bert,
+        [MERAK_T5] = merak_hf_describe_t5,
+    };
     const struct merak_hf_config *c = config;
 
-    if (c->family == MERAK_GPT2)
-        merak_hf_describe_gpt2(m, c);
-    else
-        describe_llama(m, c);
+    (own[c->family] != NULL ? own[c->family] : describe_llama)(m, c);
 }

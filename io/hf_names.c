@@ -24,6 +24,11 @@ struct names {
      * model: those behind its own predict further tokens.  NULL: it has not. */
     const char *behind;
     bool stacks; /* `fused` has all experts of a layer in a tensor */
+    /* The bias of the output layer where that is tied, which has a copy of it;
+     * else this is no weight.  NULL: the layer has its own, if any. */
+    const char *tied_bias;
+    /* What has another name in older folders; NULL: nothing. */
+    const struct row *other;
 };
 
 static const struct names usual = {.row = model_rows, .spare = llama_spare};
@@ -53,6 +58,12 @@ static const struct names own[MERAK_FAMILIES] = {
                        .fused = gpt_oss_rows,
                        .spare = llama_spare,
                        .stacks = true},
+    [MERAK_BERT] = {.row = bert_rows,
+                    .spare = bert_spare,
+                    .head = "cls.predictions.decoder",
+                    .tied_bias = "cls.predictions.bias",
+                    .other = bert_old_rows},
+    [MERAK_T5] = {.row = t5_rows, .spare = t5_spare},
 };
 
 static const struct names *names_of(const struct merak_hf_config *config)
@@ -121,6 +132,10 @@ static size_t extent_of(const struct merak_hf_config *c, enum extent e)
         return c->heads;
     case EXPERT_PAIRS:
         return 2 * c->mixture.ffn;
+    case TYPES:
+        return c->encoder.types;
+    case BUCKETS:
+        return c->encoder.buckets;
     case ONE:
         break;
     }
@@ -220,6 +235,16 @@ static const struct row *find_row(const struct row *row, const char *param,
     return NULL;
 }
 
+/* What is elsewhere in a folder of the family's other form, or NULL. */
+static const struct row *other_rows(const struct merak_hf_config *config)
+{
+    const struct names *names = names_of(config);
+
+    return names->other == NULL && config->mixture.experts > 0 && !names->stacks
+               ? stacked_rows
+               : names->other;
+}
+
 enum merak_status merak_hf_tensor_find(const struct merak_hf_config *config,
                                        const char *param, bool stacked,
                                        struct merak_hf_tensor *tensor,
@@ -230,8 +255,8 @@ enum merak_status merak_hf_tensor_find(const struct merak_hf_config *config,
     const char *digits = NULL;
     int n;
 
-    if (stacked && !names->stacks)
-        row = find_row(stacked_rows, param, &digits, &n);
+    if (stacked)
+        row = find_row(other_rows(config), param, &digits, &n);
     if (row == NULL)
         row = find_row(names->fused, param, &digits, &n);
     if (row == NULL)
@@ -247,13 +272,13 @@ enum merak_status merak_hf_tensor_find(const struct merak_hf_config *config,
 bool merak_hf_tensor_is_stacked(const struct merak_hf_config *config,
                                 const char *base)
 {
+    bool names = names_of(config)->other != NULL;
+    const struct row *row = other_rows(config);
     const char *digits;
     int n;
 
-    for (const struct row *row = stacked_rows; row->param != NULL; row++) {
-        if (row->stacked && config->mixture.experts > 0 &&
-            !names_of(config)->stacks &&
-            matches(row->tensor, base, &digits, &n))
+    for (; row != NULL && row->param != NULL; row++) {
+        if ((row->stacked || names) && matches(row->tensor, base, &digits, &n))
             return true;
     }
     return false;
@@ -280,8 +305,10 @@ const char *merak_hf_tensor_base(const struct merak_hf_config *config,
     return n > 0 && strncmp(name, prefix, n) == 0 ? name + n : name;
 }
 
-/* Is the name the output layer's weight or bias? */
-static bool is_of_head(const struct merak_hf_config *config, const char *name)
+/* What follows the output layer's name, ".weight" or ".bias"; NULL: the tensor
+ * is another's. */
+static const char *end_of_head(const struct merak_hf_config *config,
+                               const char *name)
 {
     const char *head = names_of(config)->head;
     size_t n;
@@ -289,14 +316,15 @@ static bool is_of_head(const struct merak_hf_config *config, const char *name)
     if (head == NULL)
         head = "lm_head";
     n = strlen(head);
-    return strncmp(name, head, n) == 0 && name[n] == '.';
+    return strncmp(name, head, n) == 0 && name[n] == '.' ? name + n : NULL;
 }
 
 bool merak_hf_tensor_is_head(const struct merak_hf_config *config,
                              const char *name)
 {
-    return is_of_head(config, name) &&
-           strcmp(strchr(name, '.'), ".weight") == 0;
+    const char *end = end_of_head(config, name);
+
+    return end != NULL && strcmp(end, ".weight") == 0;
 }
 
 const char *merak_hf_tensor_prefix(const struct merak_hf_config *config,
@@ -304,7 +332,7 @@ const char *merak_hf_tensor_prefix(const struct merak_hf_config *config,
 {
     const char *prefix = names_of(config)->prefix;
 
-    return prefix == NULL || is_of_head(config, base) ? "" : prefix;
+    return prefix == NULL || end_of_head(config, base) != NULL ? "" : prefix;
 }
 
 /* Is it of a layer behind the model's own? */
@@ -317,6 +345,19 @@ static bool is_behind(const struct merak_hf_config *c, const char *name)
            strtoul(name + n, NULL, 10) >= c->layers;
 }
 
+/* Is it the one of two biases of the output layer that is not read? */
+static bool is_other_bias(const struct merak_hf_config *config,
+                          const char *name)
+{
+    const char *bias = names_of(config)->tied_bias;
+    const char *end = end_of_head(config, name);
+
+    if (bias == NULL)
+        return false;
+    return config->tied ? end != NULL && strcmp(end, ".bias") == 0
+                        : strcmp(name, bias) == 0;
+}
+
 bool merak_hf_tensor_is_spare(const struct merak_hf_config *config,
                               const char *name)
 {
@@ -326,7 +367,7 @@ bool merak_hf_tensor_is_spare(const struct merak_hf_config *config,
 
     if (config->tied && merak_hf_tensor_is_head(config, name))
         return true;
-    if (is_behind(config, name))
+    if (is_other_bias(config, name) || is_behind(config, name))
         return true;
     for (; *spare != NULL; spare++) {
         if (matches(*spare, name, &digits, &n))

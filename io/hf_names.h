@@ -64,7 +64,7 @@ void merak_hf_tensor_name(const struct merak_hf_tensor *tensor, size_t n,
 /*
  * Find the tensor of parameter `param`, in a folder that has experts in tensors
  * of their own or, `stacked`, of all experts, as transformers 5 saves them with
- * save_original_format=False.  MERAK_ERR_NOT_FOUND: the family has no such
+ * save_original_format=False; or, `stacked`, in one with a family's older names.  MERAK_ERR_NOT_FOUND: the family has no such
  * parameter.
  */
 enum merak_status merak_hf_tensor_find(const struct merak_hf_config *config,
@@ -84,7 +84,8 @@ bool merak_hf_tensor_is_head(const struct merak_hf_config *config,
  * layer. */
 const char *merak_hf_tensor_prefix(const struct merak_hf_config *config,
                                    const char *base);
-/* Has only a folder with stacked experts a tensor of this base name? */
+/* Has only a folder with stacked experts, or with older names, a tensor of this
+ * base name? */
 bool merak_hf_tensor_is_stacked(const struct merak_hf_config *config,
                                 const char *base);
 /* Is the tensor with this base name not a weight, or a copy of one: a mask or

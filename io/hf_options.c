@@ -20,6 +20,7 @@ static const struct {
     {"gelu_fast", MERAK_HF_GELU_TANH},
     {"gelu", MERAK_HF_GELU},
     {"relu2", MERAK_HF_RELU2},
+    {"relu", MERAK_HF_RELU},
 };
 
 enum { N_ACTS = sizeof(acts) / sizeof(acts[0]) };

@@ -33,6 +33,8 @@ enum extent {
     VALUES,
     HEADS,
     EXPERT_PAIRS, /* gates, and what they are multiplied by */
+    TYPES,
+    BUCKETS,
 };
 
 /* Several parameters may be concatenated in a tensor: this determines the
@@ -302,6 +304,93 @@ static const struct row gpt_neox_rows[] = {
     ROW("embed_out.weight", VOCAB, HIDDEN),
     {.param = NULL},
 };
+
+#define BERT "bert.encoder.layer.*."
+#define AFFINE(name, r, c) \
+    ROW(name ".weight", r, c), ROW(name ".bias", r, ONE)
+#define SCALES(name) AFFINE(name, HIDDEN, ONE)
+
+static const struct row bert_rows[] = {
+    ROW("bert.embeddings.word_embeddings.weight", VOCAB, HIDDEN),
+    ROW("bert.embeddings.position_embeddings.weight", POSITIONS, HIDDEN),
+    ROW("bert.embeddings.token_type_embeddings.weight", TYPES, HIDDEN),
+    SCALES("bert.embeddings.LayerNorm"),
+    AFFINE(BERT "attention.self.query", QUERIES, HIDDEN),
+    AFFINE(BERT "attention.self.key", QUERIES, HIDDEN),
+    AFFINE(BERT "attention.self.value", QUERIES, HIDDEN),
+    AFFINE(BERT "attention.output.dense", HIDDEN, QUERIES),
+    SCALES(BERT "attention.output.LayerNorm"),
+    AFFINE(BERT "intermediate.dense", FFN, HIDDEN),
+    AFFINE(BERT "output.dense", HIDDEN, FFN),
+    SCALES(BERT "output.LayerNorm"),
+    AFFINE("cls.predictions.transform.dense", HIDDEN, HIDDEN),
+    SCALES("cls.predictions.transform.LayerNorm"),
+    AFFINE("cls.predictions.decoder", VOCAB, HIDDEN),
+    ROW("cls.predictions.bias", VOCAB, ONE),
+    {.param = NULL},
+};
+
+/* As the first files of BERT have the scales of norms. */
+#define GAMMA(name)                                               \
+    PART(name ".weight", name ".gamma", HIDDEN, ONE, WHOLE),      \
+        PART(name ".bias", name ".beta", HIDDEN, ONE, WHOLE)
+static const struct row bert_old_rows[] = {
+    GAMMA("bert.embeddings.LayerNorm"),
+    GAMMA(BERT "attention.output.LayerNorm"),
+    GAMMA(BERT "output.LayerNorm"),
+    GAMMA("cls.predictions.transform.LayerNorm"),
+    {.param = NULL},
+};
+
+/* Of the prediction of next sentences. */
+static const char *const bert_spare[] = {"bert.embeddings.position_ids",
+                                         "bert.pooler.dense.weight",
+                                         "bert.pooler.dense.bias",
+                                         "cls.seq_relationship.weight",
+                                         "cls.seq_relationship.bias",
+                                         NULL};
+
+#define ENCODER "encoder.block.*.layer."
+#define DECODER "decoder.block.*.layer."
+#define T5_ATTENTION(at)                    \
+    ROW(at ".q.weight", QUERIES, HIDDEN),   \
+        ROW(at ".k.weight", QUERIES, HIDDEN), \
+        ROW(at ".v.weight", QUERIES, HIDDEN), \
+        ROW(at ".o.weight", HIDDEN, QUERIES)
+#define T5_MLP(at)                               \
+    ROW(at ".wi.weight", FFN, HIDDEN),           \
+        ROW(at ".wi_0.weight", FFN, HIDDEN),     \
+        ROW(at ".wi_1.weight", FFN, HIDDEN),     \
+        ROW(at ".wo.weight", HIDDEN, FFN)
+#define T5_NORM(at) ROW(at "layer_norm.weight", HIDDEN, ONE)
+#define T5_BIAS "SelfAttention.relative_attention_bias.weight"
+
+static const struct row t5_rows[] = {
+    ROW("shared.weight", VOCAB, HIDDEN),
+    ROW("encoder.block.0.layer.0." T5_BIAS, BUCKETS, HEADS),
+    T5_NORM(ENCODER "0."),
+    T5_ATTENTION(ENCODER "0.SelfAttention"),
+    T5_NORM(ENCODER "1."),
+    T5_MLP(ENCODER "1.DenseReluDense"),
+    T5_NORM("encoder.final_"),
+    ROW("decoder.block.0.layer.0." T5_BIAS, BUCKETS, HEADS),
+    T5_NORM(DECODER "0."),
+    T5_ATTENTION(DECODER "0.SelfAttention"),
+    T5_NORM(DECODER "1."),
+    T5_ATTENTION(DECODER "1.EncDecAttention"),
+    T5_NORM(DECODER "2."),
+    T5_MLP(DECODER "2.DenseReluDense"),
+    T5_NORM("decoder.final_"),
+    ROW("lm_head.weight", VOCAB, HIDDEN),
+    {.param = NULL},
+};
+
+/* Copies of the table, and a bias that the first files have beside the
+ * decoder's: no code reads it. */
+static const char *const t5_spare[] = {
+    "encoder.embed_tokens.weight", "decoder.embed_tokens.weight",
+    "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",
+    NULL};
 
 /* Computed buffers, which older files contain. */
 static const char *const gpt2_spare[] = {"h.*.attn.bias",

@@ -20,7 +20,7 @@
 
 #include "io/samples/sample_set.h"
 #include "io/special_ids.h"
-#include "io/tokens/corrupt.h"
+#include "io/corrupt.h"
 
 struct merak_corrupted_options {
     struct merak_corrupt corrupt; /* not AUTO, not NONE */

@@ -196,6 +196,7 @@ static void put_zero(const struct merak_plan *p, FILE *out)
 static void note_plan(const struct plan_emitted *e, struct plan_notes *n)
 {
     const struct merak_plan *p = e->plan;
+    const char *what;
 
     if (merak_plan_offloads_state(p))
         plan_note_offload(n);
@@ -205,7 +206,9 @@ static void note_plan(const struct plan_emitted *e, struct plan_notes *n)
     else if (p->tp > 1 || p->cp > 1)
         plan_hint(
             n, "before Blackwell, run it with CUDA_DEVICE_MAX_CONNECTIONS=1");
-    if (e->config != NULL && is_other_model(e->config))
+    if (e->config != NULL && !merak_hf_is_causal(e->config, &what))
+        plan_lose(n, "cannot express: the model, which is %s", what);
+    else if (e->config != NULL && is_other_model(e->config))
         plan_lose(n, "cannot express: the model's norms, activation, windows, "
                      "positions, router or factors, which are not those of "
                      "Llama or Mixtral");
@@ -215,6 +218,7 @@ void plan_emit_megatron(const struct plan_emitted *e, FILE *out,
                         struct plan_notes *n)
 {
     const struct merak_plan *p = e->plan;
+    const char *what;
 
     fprintf(out,
             "--tensor-model-parallel-size %d\n"
@@ -236,7 +240,7 @@ void plan_emit_megatron(const struct plan_emitted *e, FILE *out,
     if (p->grad_dtype == MERAK_BF16)
         fputs("--grad-reduce-in-bf16\n", out);
     put_recompute(p->recompute, out);
-    if (e->config != NULL)
+    if (e->config != NULL && merak_hf_is_causal(e->config, &what))
         put_model(e->config, out);
     note_plan(e, n);
 }

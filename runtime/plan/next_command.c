@@ -21,7 +21,7 @@ static const char *const of_model[] = {
     "model",      "config-unknown",   "freeze",         "lora-rank",
     "lora-alpha", "lora-scale",       "lora-dropout",   "lora-targets",
     "objective",  "dpo-beta",         "doc-mask",       "router-aux",
-    "router-z",   "router-bias-rate", "expert-capacity"};
+    "router-z",   "router-bias-rate", "expert-capacity", "encoder-seq"};
 
 static bool is_of_model(const char *word)
 {

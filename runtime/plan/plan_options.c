@@ -133,8 +133,10 @@ static const struct merak_option rows[] = {
     {"model", MERAK_OPTION_TEXT, AT(model),
      .about = "Hugging Face folder, or its config.json (required)",
      .arg = "DIR"},
-    {"config-unknown", MERAK_OPTION_WORD, AT(unknown),
+    {"config-unknown", MERAK_OPTION_WORD, AT(config.unknown),
      .about = MERAK_HF_UNKNOWN_ABOUT, .words = MERAK_HF_UNKNOWN_WORDS},
+    {"encoder-seq", MERAK_OPTION_SIZE, AT(config.encoder_seq),
+     .about = MERAK_HF_ENCODER_SEQ_ABOUT, .least = 1, .most = INT_MAX},
     {"plan", MERAK_OPTION_CALL, 0,
      .about = "the plan that --json saved there, instead of choices; given "
               "several times: one table of these plans",
@@ -564,8 +566,8 @@ static void print_rows(const char *heading, int first, int n)
 
 void plan_options_help(const struct merak_plan_program *own)
 {
-    /* without --model and --config-unknown */
-    int first = N_CHOICE_ROWS + (own != NULL ? 2 : 0);
+    /* without --model, --config-unknown and --encoder-seq */
+    int first = N_CHOICE_ROWS + (own != NULL ? 3 : 0);
 
     printf("usage: %s plan %s[OPTION]...\n\n",
            own != NULL ? own->name : "merak",

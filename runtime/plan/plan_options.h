@@ -26,7 +26,10 @@ enum plan_transport {
 struct plan_options {
     const struct merak_plan_program *own; /* the program to plan, or NULL: */
     const char *model;                    /* config.json, or its folder */
-    int unknown;                          /* enum merak_hf_unknown, of that */
+    struct {
+        int unknown;        /* enum merak_hf_unknown */
+        size_t encoder_seq; /* 0: by the decoder's */
+    } config;               /* how that is read */
     const char *svg, *html, *json;        /* files, "-" for standard output */
     const char *backend;
     const char *device, *what_if;

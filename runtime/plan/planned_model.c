@@ -46,12 +46,13 @@ enum merak_status plan_model_open(const struct plan_options *opt,
     model->source = opt->model;
     model->ruled.describe = merak_hf_describe;
     model->ruled.arg = &model->config;
-    rc = merak_hf_config_read(opt->model, (enum merak_hf_unknown)opt->unknown,
+    rc = merak_hf_config_read(opt->model, (enum merak_hf_unknown)opt->config.unknown,
                               &model->config, err);
     if (rc != MERAK_OK)
         return rc;
     if (model->config.note[0] != '\0')
         merak_info("io", "%s", model->config.note);
+    model->config.encoder.seq = opt->config.encoder_seq;
     model->name = merak_hf_family_name(model->config.family);
     model->positions = model->config.positions;
     model->layers = model->config.layers;
@@ -91,7 +92,8 @@ enum merak_status plan_model_seq(struct plan_model *model,
     rc = describe(model, *seq_p, &described, &graph, err);
     if (rc == MERAK_OK) {
         model->letter = merak_graph_sequence_letter(graph);
-        model->arrays = merak_graph_input(graph, MERAK_INPUT_NAMED) >= 0;
+        model->arrays = plan_model_config(model) == NULL &&
+                        merak_graph_input(graph, MERAK_INPUT_NAMED) >= 0;
         rc = merak_graph_check_seq(graph, opt->seq, err);
         if (rc == MERAK_OK)
             rc = merak_tp_plan_check(&opt->choice.tp_plan, graph, err);

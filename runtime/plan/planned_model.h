@@ -18,7 +18,7 @@ struct plan_model {
     size_t positions; /* the most tokens of a sequence; 0: not known */
     size_t layers;    /* 0: not known */
     /* By plan_model_seq(): merak_graph_sequence_letter(); is it trained on
-     * arrays, for inputs that it has named? */
+     * arrays, for inputs that a program has named? */
     char letter;
     bool arrays;
     struct merak_hf_config config; /* what arg points to, unless `own` */

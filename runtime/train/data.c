@@ -188,6 +188,7 @@ static enum merak_status open_corrupted(struct merak_trainer *t,
     if (reader < 0)
         reader = merak_corrupted_reader(opt.n_wishes, wish);
     opt.vocab = reader < 0 ? 0 : wish[reader].classes;
+    t->load.encoder_seq = reader < 0 ? 0 : wish[reader].shape.dim[0];
     if (rc == MERAK_OK)
         rc = merak_special_ids_read(t->source.model_path, ids, err);
     if (rc != MERAK_OK)

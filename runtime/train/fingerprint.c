@@ -40,13 +40,15 @@ static size_t put_corrupt(const struct merak_trainer *t, char *text,
     const struct merak_corrupt *corrupt = &t->opt.data.corrupt;
     char kind[MERAK_CORRUPT_TEXT];
 
+    merak_corrupt_text(corrupt, kind);
     if (corrupt->kind == MERAK_CORRUPT_NONE)
         return 0;
-    return (size_t)snprintf(text, size, "--corrupt=%s by id %d; ",
-                            merak_corrupt_text(corrupt, kind),
-                            corrupt->kind == MERAK_CORRUPT_MASK
-                                ? t->load.ids.mask
-                                : t->load.ids.sentinel);
+    if (corrupt->kind == MERAK_CORRUPT_MASK)
+        return (size_t)snprintf(text, size, "--corrupt=%s; --mask-id=%d; ",
+                                kind, t->load.ids.mask);
+    return (size_t)snprintf(
+        text, size, "--corrupt=%s; --sentinel-id=%d; --encoder-seq=%zu; ", kind,
+        t->load.ids.sentinel, t->load.encoder_seq);
 }
 
 enum merak_status merak_fingerprint_make(struct merak_trainer *t,
@@ -130,8 +132,9 @@ static bool is_key(const struct entry *e, const char *key)
 
 static enum merak_difference_kind kind_of(const struct entry *e)
 {
-    static const char *const data[] = {"data", "--valid-fraction", "--packing",
-                                       "--doc-mask", "--corrupt"};
+    static const char *const data[] = {
+        "data",      "--valid-fraction", "--packing",     "--doc-mask",
+        "--corrupt", "--mask-id",        "--sentinel-id", "--encoder-seq"};
 
     for (size_t i = 0; i < sizeof(data) / sizeof(*data); i++) {
         if (is_key(e, data[i]))

@@ -54,14 +54,6 @@ static enum merak_status set_freeze(void *target, const char *text,
     return set_rule(target, MERAK_FREEZE, text, err);
 }
 
-static enum merak_status set_corrupt(void *target, const char *text,
-                                     struct merak_error *err)
-{
-    struct merak_train_options *o = target;
-
-    return merak_corrupt_parse(text, &o->data.corrupt, err);
-}
-
 static const struct merak_option rows[] = {
     {"data", MERAK_OPTION_TEXT, AT(data.files),
      .about = "token files: PREFIX, or \"W1 PREFIX1 W2 PREFIX2 ..\" (required)",
@@ -78,18 +70,19 @@ static const struct merak_option rows[] = {
     {"doc-mask", MERAK_OPTION_YES, AT(data.doc_mask),
      .about = "documents of a sequence do not see each other, and each begins "
               "at position 0"},
-    {"corrupt", MERAK_OPTION_CALL,
+    {"corrupt", MERAK_OPTION_TEXT, AT(data.corrupt_as),
      .about = "hide tokens to be predicted: mask:0.15, this share of single "
               "ones; spans:0.15,3, in spans of a mean length (auto: as the "
               "model's inputs ask for)",
-     .arg = "KIND", .set = set_corrupt},
+     .arg = "KIND"},
     {"mask-id", MERAK_OPTION_INT, AT(data.mask_id),
-     .about = "id of the token that hides others (that of --model's tokenizer)",
-     .most = INT_MAX},
+     .about = "id of the token that hides others (auto: that of --model's "
+              "tokenizer)",
+     .words = "auto", .most = INT_MAX},
     {"sentinel-id", MERAK_OPTION_INT, AT(data.sentinel_id),
      .about = "id of the token in the place of the first span; that of the "
-              "next is one less (likewise)",
-     .most = INT_MAX},
+              "next is one less (auto: likewise)",
+     .words = "auto", .most = INT_MAX},
     MERAK_OBJECTIVE_OPTIONS(AT(optimizer.objective)),
     {"eval-every", MERAK_OPTION_INT, AT(data.eval_every),
      .about = "steps between validations; 0: only at the end (0)", .most = 1e9},
@@ -273,7 +266,7 @@ static void set_defaults(struct merak_train_options *o)
     o->seq = MERAK_DEFAULT_SEQ;
     o->data.valid_fraction = 0.05;
     o->data.eval_samples = 64;
-    o->data.mask_id = o->data.sentinel_id = -1;
+    o->data.mask_id = o->data.sentinel_id = MERAK_OPTION_AUTO;
     o->global_batch = 8;
     o->steps = 100;
     o->optimizer.lr = 3e-4f;
@@ -379,7 +372,10 @@ static enum merak_status check(struct merak_train_options *opt,
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "no data: give --data PREFIX (`merak data pack` "
                           "makes token files)");
-    if (check_fractions(opt, err) != MERAK_OK)
+    if (check_fractions(opt, err) != MERAK_OK ||
+        (opt->data.corrupt_as != NULL &&
+         merak_corrupt_parse(opt->data.corrupt_as, &opt->data.corrupt, err) !=
+             MERAK_OK))
         return MERAK_ERR_CONFIG;
     if (opt->optimizer.min_lr < 0)
         opt->optimizer.min_lr = opt->optimizer.lr / 10;

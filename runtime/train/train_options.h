@@ -3,7 +3,7 @@
 #ifndef MERAK_RUNTIME_TRAIN_OPTIONS_H
 #define MERAK_RUNTIME_TRAIN_OPTIONS_H
 
-#include "io/tokens/corrupt.h"
+#include "io/corrupt.h"
 #include "io/tokens/tokens.h"
 #include "partitioner/plan/choice.h"
 #include "runtime/runtime.h"
@@ -40,8 +40,9 @@ struct merak_train_data {
     double valid_fraction;
     enum merak_packing_kind packing;
     bool doc_mask;
+    const char *corrupt_as; /* as given, or NULL */
     struct merak_corrupt corrupt;
-    int mask_id, sentinel_id; /* -1: the tokenizer's */
+    int mask_id, sentinel_id; /* MERAK_OPTION_AUTO: the tokenizer's */
     bool changed; /* resume although they have */
     int eval_every;
     uint64_t eval_samples;

@@ -129,7 +129,8 @@ struct merak_trainer_reports {
 /* The samples that are being loaded: inputs.c. */
 struct merak_trainer_load {
     struct merak_samples *samples;
-    struct merak_special_ids ids; /* for --corrupt */
+    struct merak_special_ids ids; /* for --corrupt, .. */
+    size_t encoder_seq; /* .. and tokens that are read of a sample of it */
     unsigned warned; /* losses, a bit each, of which a step had none */
     uint64_t base; /* first sample of what is being loaded */
     enum merak_split split;

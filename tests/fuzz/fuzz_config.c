@@ -26,6 +26,7 @@ void fuzz_seeds(void)
         "hf/phi.json",          "hf/stablelm.json",
         "hf/qwen2_moe.json",    "hf/glm4_moe.json",
         "hf/deepseek_v3.json",  "hf/gpt_oss.json",
+        "hf/bert.json",         "hf/t5-v1_1.json",
     };
 
     for (size_t i = 0; i < sizeof(name) / sizeof(*name); i++)

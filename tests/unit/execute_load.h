@@ -94,7 +94,9 @@ static void put_named(const struct merak_input *input, int number,
     for (size_t i = 0; i < to->samples * of_sample; i++) {
         uint64_t at = to->first * of_sample + i;
         bool ids = strcmp(input->name, "source") == 0 ||
-                   strcmp(input->name, "decoder") == 0;
+                   strcmp(input->name, "decoder") == 0 ||
+                   strcmp(input->name, "ids") == 0 ||
+                   strcmp(input->name, "types") == 0;
         float x = 2 * merak_rng_uniform(key, at) - 1;
 
         if (input->dtype == MERAK_I32)

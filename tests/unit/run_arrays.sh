@@ -199,7 +199,7 @@ ok $? "held-out loss $last, of 5.5 at first" out h.jsonl
     [ "$(field valid_loss h.jsonl)" = "$(field valid_loss i.jsonl)" ]
 ok $? "a run that was stopped goes on with the same ones masked" out
 "${bert[@]}" --ckpt h --steps 50 --corrupt mask:0.2 >out 2>&1
-[ $? -eq 67 ] && grep -q 'mask:0.15 by id 257' out
+[ $? -eq 67 ] && grep -q 'with --corrupt mask:0.15, not mask:0.2: samples' out
 ok $? "refused: a run that goes on with another share" out
 "$t5" tiny 32 --data hidden --sentinel-id 255 --seq 8 --threads 1 \
     --global-batch 16 --micro-batch 8 --lr 3e-3 --steps 40 --warmup 10 \

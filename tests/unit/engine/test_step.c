@@ -115,6 +115,12 @@ static struct row rows[] = {
     {"hf/gpt_oss.json", "hf/gpt_oss.vec", "ref", 1, 2, "1f1b"},
     {"hf/gpt_oss.json", "hf/gpt_oss.vec", "cpu", 2, 1, "1f1b"},
     {"hf/gpt_oss-dropout.json", "hf/gpt_oss-dropout.vec", "cpu", 1, 2, "1f1b"},
+    {"hf/bert.json", "hf/bert.vec", "ref", 1, 2, "1f1b"},
+    {"hf/bert.json", "hf/bert.vec", "cpu", 2, 1, "1f1b"},
+    {"hf/bert-untied.json", "hf/bert-untied.vec", "cpu", 1, 2, "1f1b"},
+    {"hf/t5.json", "hf/t5.vec", "ref", 1, 2, "1f1b"},
+    {"hf/t5.json", "hf/t5.vec", "cpu", 2, 1, "gpipe"},
+    {"hf/t5-v1_1.json", "hf/t5-v1_1.vec", "cpu", 2, 1, "1f1b"},
     {"gpt2.json", "documents/gpt2-documents.vec", "ref", 1, 2, "1f1b"},
     {"gpt2.json", "documents/gpt2-documents.vec", "cpu", 2, 1, "gpipe"},
     {"llama.json", "documents/llama-documents.vec", "ref", 1, 2, "1f1b"},
@@ -183,7 +189,7 @@ static enum merak_status load_input(void *arg, const struct merak_load *load,
     const struct fixture *f = arg;
     const struct vectors_record *r = vectors_find(
         f->v, "", load->of->name, load->of->dtype == MERAK_F32 ? 'f' : 'i');
-    size_t n = f->plan.micro_batch * f->seq;
+    size_t n = merak_shape_count(&load->of->shape);
 
     (void)err;
     memcpy(out, (const int32_t *)r->any + (size_t)load->microbatch * n,
@@ -207,7 +213,9 @@ static bool has_pairs(const struct fixture *f)
  * unless not all targets count, or pairs do. */
 static double shares(const struct fixture *f)
 {
-    const char *name = has_pairs(f) ? "pairs" : "targets";
+    const struct merak_graph *graph = f->sharded->graph;
+    const char *name = has_pairs(f) ? "pairs"
+                                    : graph->input[graph->losses[0].input].name;
     const struct vectors_record *r = vectors_find(f->v, "", name, 'i');
     double n = 0;
 

@@ -79,7 +79,7 @@ static const struct {
     const char *base, *patch, *says;
 } bad_rows[] = {
     {GPT2, "{\"model_type\":null}", "model_type is missing"},
-    {GPT2, "{\"model_type\":\"bert\"}", "model_type is \"bert\""},
+    {GPT2, "{\"model_type\":\"mamba\"}", "model_type is \"mamba\""},
     {GPT2, "{\"model_type\":7}", "model_type is 7, expected a string"},
     {GPT2, "{\"vocab_size\":null}", "vocab_size is null, which is not"},
     {GPT2, "{\"n_embd\":null}", "n_embd is null, which is not supported"},

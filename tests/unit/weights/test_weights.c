@@ -22,7 +22,7 @@ static const char *const families[] = {
     "arcee",      "granite", "smollm3",  "olmo3",       "stablelm",
     "starcoder2", "phi",     "gpt_neox", "mixtral",     "qwen2_moe",
     "qwen3_moe",  "olmoe",   "glm4_moe", "deepseek_v3", "deepseek_v2",
-    "gpt_oss"};
+    "gpt_oss",    "bert",    "t5"};
 
 enum { N_FAMILIES = sizeof(families) / sizeof(families[0]) };
 
@@ -46,7 +46,7 @@ static const char *folder_of(const char *family)
 
     if (access(dir, F_OK) != 0)
         shell("mkdir %s; cd %s/vectors/weights && for f in %s.*; do "
-              "cp $f %s/${f#*.}; done; rm %s/loss",
+              "cp $f %s/${f#*.}; done; rm -f %s/loss",
               dir, TEST_SRCDIR, family, dir, dir);
     return dir;
 }
@@ -103,13 +103,13 @@ static const char *stacked_folder_of(const char *family)
     return stacked;
 }
 
-/* They are exported one by one: the same file as if they had been imported so;
- * those in MXFP4 in bf16, the file that transformers saves of them. */
+/* They are exported one by one, as if they had been imported so; those in MXFP4
+ * as transformers saves them in bf16; norms of BERT under their newer names. */
 static void stacked_experts_are_taken_apart(void **state)
 {
     static const char *const mixtures[] = {
         "mixtral",  "qwen2_moe",   "qwen3_moe",  "olmoe",
-        "glm4_moe", "deepseek_v3", "deepseek_v2"};
+        "glm4_moe", "deepseek_v3", "deepseek_v2", "bert"};
     const struct merak_export apart = {.ckpt = scratch_path("run"),
                                        .out = scratch_path("want"),
                                        .shard_bytes = 1000000};

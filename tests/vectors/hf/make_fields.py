@@ -27,20 +27,23 @@ import sys
 
 import torch
 import transformers
-from transformers import (AutoConfig, AutoModelForCausalLM, GenerationConfig,
-                          PreTrainedConfig, configuration_utils,
-                          modeling_rope_utils)
+from transformers import (AutoConfig, AutoModelForCausalLM,
+                          AutoModelForMaskedLM, AutoModelForSeq2SeqLM,
+                          GenerationConfig, PreTrainedConfig,
+                          configuration_utils, modeling_rope_utils)
 from transformers.modeling_rope_utils import RotaryEmbeddingConfigMixin
 from transformers.utils import generic
 
 FAMILIES = ["gpt2", "llama", "qwen2", "qwen3", "mistral", "phi3", "olmo2",
             "gemma2", "gemma", "gemma3_text", "arcee", "granite", "smollm3",
             "olmo3", "stablelm", "starcoder2", "phi", "gpt_neox",
-            "deepseek_v3"]
+            "deepseek_v3", "bert", "t5"]
+# Of what is not trained on the next token.
+MODELS = {"bert": AutoModelForMaskedLM, "t5": AutoModelForSeq2SeqLM}
 SMALL = {"vocab_size": 64, "hidden_size": 16, "intermediate_size": 16,
          "num_hidden_layers": 2, "num_attention_heads": 2,
          "num_key_value_heads": 2, "pad_token_id": 0, "bos_token_id": 0,
-         "eos_token_id": 0}
+         "eos_token_id": 0, "decoder_start_token_id": 0}
 NAMED = r"config\.([a-z_0-9]+)|attr\((?:self\.)?config, \"([a-z_0-9]+)\""
 POPPED = r"kwargs\.(?:pop|get)\(\"([a-z_0-9]+)\"|attr\(self, \"([a-z_0-9]+)\""
 IN_ROPE = (r"rope_parameters(?:_dict)?(?:\[|\.get\(|\.pop\(|\.setdefault\()"
@@ -72,7 +75,7 @@ def looked_up(family):
         return plain(self, name)
 
     PreTrainedConfig.__getattribute__ = noting
-    model = AutoModelForCausalLM.from_config(config).train()
+    model = MODELS.get(family, AutoModelForCausalLM).from_config(config).train()
     ids = torch.arange(8).reshape(1, 8)
     model(ids, labels=ids).loss.backward()
     PreTrainedConfig.__getattribute__ = plain
@@ -82,7 +85,7 @@ def looked_up(family):
 def of_family(family):
     cls = type(AutoConfig.for_model(family))
     modeling = inspect.getmodule(
-        AutoModelForCausalLM._model_mapping[cls]).__file__
+        MODELS.get(family, AutoModelForCausalLM)._model_mapping[cls]).__file__
     declared = {f.name for f in dataclasses.fields(cls)
                 if f.name in cls.__annotations__} | set(cls.attribute_map)
     with open(modeling) as f:
@@ -120,5 +123,5 @@ if __name__ == "__main__":
     out = {"transformers": transformers.__version__, "common": common(),
            "rope": rope(), "families": {f: of_family(f) for f in FAMILIES}}
     with open("fields.json", "w") as f:
-        json.dump(out, f, indent=1, sort_keys=True)
+        json.dump(out, f, indent=4, sort_keys=True)
         f.write("\n")

@@ -19,7 +19,8 @@ import sys
 
 import numpy as np
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import (AutoConfig, AutoModelForCausalLM,
+                          AutoModelForMaskedLM, AutoModelForSeq2SeqLM)
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
                                 ".."))
@@ -199,7 +200,27 @@ MODELS = {
                         "swiglu_alpha": 1.2, "swiglu_limit": 0.4,
                         "layer_types": ["full_attention",
                                         "sliding_attention"]},
+    "bert": {"model_type": "bert", "type_vocab_size": 3, "pad_token_id": 5},
+    "bert-untied": {"model_type": "bert", "type_vocab_size": 3,
+                    "tie_word_embeddings": False, "hidden_act": "relu",
+                    "hidden_dropout_prob": 0.0, "pad_token_id": None,
+                    "attention_probs_dropout_prob": 0.0},
+    "t5": {"model_type": "t5", "num_decoder_layers": 1,
+           "relative_attention_num_buckets": 8,
+           "relative_attention_max_distance": 12},
+    "t5-v1_1": {"model_type": "t5", "feed_forward_proj": "gated-gelu",
+                "tie_word_embeddings": False, "dropout_rate": 0.0},
 }
+# Families that read other than the tokens before: what has no field there.
+MASKED, ANOTHER = ("bert",), ("t5",)
+UNKNOWN = {"gpt_neox": ("num_key_value_heads", "rms_norm_eps", "rope_theta"),
+           "bert": ("num_key_value_heads", "rms_norm_eps", "rope_theta"),
+           "t5": ("num_key_value_heads", "rms_norm_eps", "rope_theta",
+                  "max_position_embeddings")}
+T5_NAMES = {"hidden_size": "d_model", "intermediate_size": "d_ff",
+            "num_hidden_layers": "num_layers",
+            "num_attention_heads": "num_heads"}
+SOURCE = 64  # tokens that T5's encoder reads for 16 of the decoder
 M64 = (1 << 64) - 1
 GOLDEN = 0x9E3779B97F4A7C15
 
@@ -397,8 +418,30 @@ def gpt2_parameters(c, model):
     return out
 
 
+def encoder_parameters(c, model):
+    """BERT's and T5's: names are ours, heads are dims."""
+    H, C = c.num_attention_heads, c.hidden_size
+    D = C // H if c.model_type == "bert" else c.d_kv
+    dims = {"query": (H, 1, D), "key": (H, D), "value": (H, D),
+            "q": (H, 1, D), "k": (H, D), "v": (H, D)}
+    out = []
+    for name, p in model.named_parameters():
+        end, shape = name.rsplit(".", 2)[-2], tuple(p.shape)
+        if end in dims:
+            shape = dims[end] + shape[1:]
+        elif end == "o" or "attention.output.dense.weight" in name:
+            shape = (C, H, 1, D)
+        elif end == "relative_attention_bias":
+            shape += (1,)
+        if not (name == "cls.predictions.bias" and not c.tie_word_embeddings):
+            out.append(Parameter(name, p, 0, p.shape[0], shape))
+    return out
+
+
 def parameters(c, model):
     """All of ours, from the names and shapes of transformers' tensors."""
+    if c.model_type in MASKED + ANOTHER:
+        return encoder_parameters(c, model)
     if c.model_type == "gpt2":
         return gpt2_parameters(c, model)
     H = c.num_attention_heads
@@ -452,7 +495,7 @@ def parameters(c, model):
 
 
 def form_of(name, c):
-    if "norm" in name.rsplit(".", 2)[-2] or ".ln_" in "." + name:
+    if "norm" in name.rsplit(".", 2)[-2].lower() or ".ln_" in "." + name:
         if name.endswith("weight"):
             return 0.0 if c.model_type.startswith("gemma") else 1.0, 0.5
     return 0.0, 0.2 if name.endswith(".bias") else 0.4
@@ -478,10 +521,63 @@ def full(fields):
     config = {**(GPT2 if fields["model_type"] == "gpt2" else SHAPE), **fields}
     if "rope_theta" in config.get("rope_parameters", {}):
         del config["rope_theta"]
-    if fields["model_type"] == "gpt_neox":
-        for name in ("num_key_value_heads", "rms_norm_eps", "rope_theta"):
-            del config[name]
+    for name in UNKNOWN.get(fields["model_type"], ()):
+        del config[name]
+    if fields["model_type"] == "t5":
+        config = {T5_NAMES.get(name, name): x for name, x in config.items()}
+        config["d_kv"] = 12
     return config
+
+
+def make_model(c, kind, fields):
+    auto = (AutoModelForMaskedLM if c.model_type in MASKED else
+            AutoModelForSeq2SeqLM if c.model_type in ANOTHER else
+            AutoModelForCausalLM)
+    more = {} if c.model_type in MASKED + ANOTHER else {
+        "experts_implementation": "eager"}
+    model = auto.from_config(c, attn_implementation=kind, **more)
+    if fields.get("tie_word_embeddings") is False and c.model_type == "t5":
+        # transformers 5 ties what it makes, and not what it loads
+        model.lm_head.weight = torch.nn.Parameter(torch.zeros_like(
+            model.shared.weight))
+    return model.double().train()
+
+
+def some(seed, rows, columns, below):
+    x = plain.uniform(plain.mix(seed ^ 0xDA7A), rows * columns) * below
+    return x.astype(np.int64).reshape(rows, columns)
+
+
+def inputs(c, seed):
+    """What the model reads by our names, its targets last, and by those of
+    transformers."""
+    if c.model_type in MASKED:
+        ids = some(seed, B, T, c.vocab_size)
+        ids[:, 3] = ids[:, 9] = c.pad_token_id or 0
+        lengths = np.array([T, T - 5])
+        ours = {"ids": ids, "types": some(seed + 1, B, T, 3),
+                "lengths": lengths,
+                "masked": some(seed + 2, B, T, c.vocab_size)}
+        keys = np.arange(T) < lengths[:, None]
+        ours["masked"][(some(seed + 3, B, T, 4) > 0) | ~keys] = -1
+        return ours, {"input_ids": ids, "token_type_ids": ours["types"],
+                      "attention_mask": keys.astype(np.int64)}
+    if c.model_type in ANOTHER:
+        lengths = np.array([SOURCE - 9, SOURCE])
+        ours = {"source": some(seed, B, SOURCE, c.vocab_size),
+                "lengths": lengths,
+                "decoder": some(seed + 1, B, T, c.vocab_size),
+                "labels": some(seed + 2, B, T, c.vocab_size)}
+        ours["labels"][1, -3:] = -1
+        keys = np.arange(SOURCE) < lengths[:, None]
+        return ours, {"input_ids": ours["source"],
+                      "decoder_input_ids": ours["decoder"],
+                      "attention_mask": keys.astype(np.int64)}
+    ids = some(seed, B, T + 1, c.vocab_size)
+    if c.pad_token_id is not None:
+        ids[:, 3] = ids[:, 9] = c.pad_token_id % c.vocab_size
+    tokens, targets = ids[:, :-1].copy(), ids[:, 1:].copy()
+    return {"tokens": tokens, "targets": targets}, {"input_ids": tokens}
 
 
 def load_loss(model, c, router_logits):
@@ -502,22 +598,18 @@ def run(name, fields, seed):
         f.write("\n")
     c = AutoConfig.for_model(**config)
     torch.manual_seed(0)
-    drops = getattr(c, "attention_dropout", 0) or getattr(c, "attn_pdrop", 0)
-    kind = "sdpa"
-    if drops or c.model_type in ("gemma2", "gpt_oss"):
-        kind = "eager"
-    model = AutoModelForCausalLM.from_config(c, attn_implementation=kind,
-                                             experts_implementation="eager")
-    model = model.double().train()
+    drops = any(getattr(c, field, 0) for field in (
+        "attention_dropout", "attn_pdrop", "attention_probs_dropout_prob",
+        "dropout_rate"))
+    kind = "eager" if drops or c.model_type in (
+        "gemma2", "gpt_oss") else "sdpa"
+    model = make_model(c, kind, fields)
     params = parameters(c, model)
-    ids = plain.uniform(plain.mix(seed ^ 0xDA7A), B * (T + 1)) * c.vocab_size
-    ids = ids.astype(np.int64).reshape(B, T + 1)
-    if c.pad_token_id is not None:
-        ids[:, 3] = ids[:, 9] = c.pad_token_id % c.vocab_size
-    tokens, targets = ids[:, :-1].copy(), ids[:, 1:].copy()
-    out = [plain.array("config", "i", [B, T]),
-           plain.array("tokens", "i", tokens),
-           plain.array("targets", "i", targets)]
+    ours, theirs = inputs(c, seed)
+    targets = list(ours.values())[-1]
+    theirs = {name: torch.tensor(x) for name, x in theirs.items()}
+    out = [plain.array("config", "i", [B, T])]
+    out += [plain.array(name, "i", x) for name, x in ours.items()]
     out += set_weights(params, c, seed)
     groups = [[], []]
     for n, p in model.named_parameters():
@@ -530,11 +622,11 @@ def run(name, fields, seed):
     for step in range(STEPS + 1):
         adam.zero_grad()
         DROPOUT.begin(step)
-        result = model(torch.tensor(tokens))
+        result = model(**theirs)
         logits = result.logits
         loss = torch.nn.functional.cross_entropy(
             logits.reshape(-1, c.vocab_size),
-            torch.tensor(targets).reshape(-1))
+            torch.tensor(targets).reshape(-1), ignore_index=-1)
         losses.append(loss.item())
         if fields.get("output_router_logits"):
             loss = loss + load_loss(model, c, result.router_logits)
@@ -545,7 +637,8 @@ def run(name, fields, seed):
                     for p in params if p.tensor.requires_grad]
             out += [plain.norm("param_norm", model.parameters()),
                     plain.norm("grad_norm",
-                               [p.grad for p in model.parameters()])]
+                               [p.grad for p in model.parameters()
+                                if p.grad is not None])]
         adam.step()
     out.append(plain.array("losses", "d", losses))
     with open(name + ".vec", "wb") as f:

@@ -12,7 +12,8 @@ Run it in this folder; it needs PyTorch and transformers 5.
     make_weights.py NAME..          write these
     make_weights.py --stacked NAME..  of these, already written, the same
                                     weights with the experts of a layer in one
-                                    tensor: stacked-NAME.model.safetensors
+                                    tensor: stacked-NAME.model.safetensors; of
+                                    bert, norms named as in its first files
     make_weights.py --packed        of a gpt_oss, mxfp4.*, a folder with experts
                                     in MXFP4, and unpacked-mxfp4.*, what
                                     transformers makes of it in bf16
@@ -28,8 +29,9 @@ import sys
 import tempfile
 
 import torch
-from safetensors.torch import save_file
-from transformers import AutoConfig, AutoModelForCausalLM
+from safetensors.torch import load_file, save_file
+from transformers import (AutoConfig, AutoModelForCausalLM,
+                          AutoModelForMaskedLM, AutoModelForSeq2SeqLM)
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 T, N = 32, 12  # of a sequence, and sequences
@@ -124,7 +126,17 @@ MODELS = {
                      "rope_theta": 1e4, "beta_fast": 32.0, "beta_slow": 1.0,
                      "original_max_position_embeddings": 16}},
                 BF16, "12KB"),
+    "bert": ({"model_type": "bert", "vocab_size": 257, "hidden_size": 16,
+              "intermediate_size": 24, "num_hidden_layers": 2,
+              "num_attention_heads": 4, "max_position_embeddings": 64},
+             F32, "50GB"),
+    "t5": ({"model_type": "t5", "vocab_size": 257, "d_model": 16, "d_ff": 24,
+            "d_kv": 6, "num_layers": 2, "num_heads": 4,
+            "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
+           BF16, "50GB"),
 }
+# Of those that are not trained on the next token there is no such loss.
+ENCODERS = {"bert": AutoModelForMaskedLM, "t5": AutoModelForSeq2SeqLM}
 
 
 def sequences():
@@ -155,22 +167,36 @@ def write(name):
         fields = {k: v for k, v in fields.items()
                   if k not in ("num_key_value_heads", "rms_norm_eps")}
     torch.manual_seed(7 + len(name))
-    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**fields))
+    model = ENCODERS.get(name, AutoModelForCausalLM).from_config(
+        AutoConfig.for_model(**fields))
+    if name == "t5":  # as version 1.1, which transformers 5 does not make
+        model.lm_head.weight = torch.nn.Parameter(
+            torch.zeros_like(model.shared.weight))
     with torch.no_grad():
         biases = [b for n, b in model.named_buffers() if n.endswith("_bias")]
         for p in list(model.parameters()) + biases:
             p.add_(torch.randn_like(p) * (0.2 if p.ndim > 1 else 0.1))
     with tempfile.TemporaryDirectory() as folder:
         model.to(dtype).save_pretrained(folder, max_shard_size=most)
-        loss = loss_of(folder)
+        loss = 0 if name in ENCODERS else loss_of(folder)
         for file in glob.glob(name + ".*"):
             os.remove(file)
         for file in os.listdir(folder):
             if file != "generation_config.json":
                 shutil.copyfile(os.path.join(folder, file), name + "." + file)
-    with open(name + ".loss", "w") as f:
-        f.write("%.9f\n" % loss)
+    if name not in ENCODERS:
+        with open(name + ".loss", "w") as f:
+            f.write("%.9f\n" % loss)
     print(name, loss)
+
+
+def name_as_before(name):
+    """Norms have gammas and betas."""
+    file = ".model.safetensors"
+    tensors = {key.replace("LayerNorm.weight", "LayerNorm.gamma")
+               .replace("LayerNorm.bias", "LayerNorm.beta"): x
+               for key, x in load_file(name + file).items()}
+    save_file(tensors, "stacked-" + name + file, metadata={"format": "pt"})
 
 
 def stack(name):
@@ -238,7 +264,7 @@ if __name__ == "__main__":
         sys.exit()
     if sys.argv[1:2] == ["--stacked"]:
         for name in sys.argv[2:]:
-            stack(name)
+            name_as_before(name) if name == "bert" else stack(name)
         sys.exit()
     for name in sys.argv[1:] or MODELS:
         write(name)

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* io/tokens/corrupt.h - tokens that are hidden, to be predicted
+/* io/corrupt.h - tokens that are hidden, to be predicted
  *
  * What is hidden is a pure function of a key, which the caller makes of seed,
  * split and sample: every rank that reads a sample hides the same of it, and
  * no state has to be saved.  How many tokens of a sample are to be predicted
  * depends on its length alone.
  */
-#ifndef MERAK_IO_TOKENS_CORRUPT_H
-#define MERAK_IO_TOKENS_CORRUPT_H
+#ifndef MERAK_IO_CORRUPT_H
+#define MERAK_IO_CORRUPT_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -8,7 +8,7 @@
  */
 #include "config.h"
 
-#include "io/tokens/corrupt.h"
+#include "io/corrupt.h"
 
 #include "base/error.h"
 #include "base/rng.h"
