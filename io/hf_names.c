@@ -29,6 +29,7 @@ struct names {
     const char *tied_bias;
     /* What has another name in older folders; NULL: nothing. */
     const struct row *other;
+    const char *unadapted; /* modules that PEFT has no adapters for, or NULL */
 };
 
 static const struct names usual = {.row = model_rows, .spare = llama_spare};
@@ -57,7 +58,8 @@ static const struct names own[MERAK_FAMILIES] = {
     [MERAK_GPT_OSS] = {.row = model_rows,
                        .fused = gpt_oss_rows,
                        .spare = llama_spare,
-                       .stacks = true},
+                       .stacks = true,
+                       .unadapted = ".mlp.router."},
     [MERAK_BERT] = {.row = bert_rows,
                     .spare = bert_spare,
                     .head = "cls.predictions.decoder",
@@ -374,4 +376,12 @@ bool merak_hf_tensor_is_spare(const struct merak_hf_config *config,
             return true;
     }
     return false;
+}
+
+bool merak_hf_tensor_is_unadapted(const struct merak_hf_config *config,
+                                  const char *base)
+{
+    const char *word = names_of(config)->unadapted;
+
+    return word != NULL && strstr(base, word) != NULL;
 }

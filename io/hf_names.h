@@ -92,5 +92,8 @@ bool merak_hf_tensor_is_stacked(const struct merak_hf_config *config,
  * frequencies that are computed, or a tied output layer? */
 bool merak_hf_tensor_is_spare(const struct merak_hf_config *config,
                               const char *name);
+/* Is it of a module of transformers that PEFT has no adapters for? */
+bool merak_hf_tensor_is_unadapted(const struct merak_hf_config *config,
+                                  const char *base);
 
 #endif

@@ -59,6 +59,25 @@ static struct merak_adapter adapter_of(const struct merak_exporting *e, int p)
                             e->params.param[p].name);
 }
 
+/* Has no module adapters that PEFT would not take? */
+static enum merak_status check_modules(const struct peft *peft,
+                                       struct merak_error *err)
+{
+    const struct merak_exporting *e = peft->e;
+
+    for (int t = 0; t < e->layout.n; t++) {
+        if (peft->module[t].chosen &&
+            merak_hf_tensor_is_unadapted(&e->config, e->layout.tensor[t].name))
+            return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                              "--format peft: PEFT has no adapters for %.100s "
+                              "of %s: train without (--lora-targets), or give "
+                              "--format hf --merge",
+                              peft->module[t].name,
+                              merak_hf_family_class(e->config.family));
+    }
+    return MERAK_OK;
+}
+
 static void find_modules(struct peft *peft)
 {
     struct merak_exporting *e = peft->e;
@@ -316,6 +335,8 @@ enum merak_status merak_export_peft(struct merak_exporting *e,
     struct peft peft = {.e = e};
     enum merak_status rc = get_memory(&peft, err);
 
+    if (rc == MERAK_OK)
+        rc = check_modules(&peft, err);
     if (rc == MERAK_OK)
         rc = write_tensors(&peft, err);
     if (rc == MERAK_OK)

@@ -36,7 +36,7 @@ refuses()
     ok $? "refused: $text" log
 }
 
-echo 1..45
+echo 1..46
 
 "${lora[@]}" hf --ckpt whole --steps 4 --lr 1e-2 >log 2>&1
 ok $? "a run of four steps" log
@@ -195,6 +195,14 @@ refuses "has adapters, and their base model gone is no folder" \
     "$merak" ckpt import peft --init-from gone --out none
 refuses "has no adapters, and --format peft is for those of --lora-rank" \
     "$merak" ckpt export first --format peft --out none
+mkdir oss
+for file in "$here"/../vectors/weights/gpt_oss.*; do
+    cp "$file" "oss/${file##*/gpt_oss.}"
+done
+"${base[@]}" --model oss --init-from oss --lora-rank 2 --steps 1 --ckpt routed \
+    >log 2>&1
+refuses "PEFT has no adapters for model.layers.0.mlp.router of GptOssForCausalLM" \
+    "$merak" ckpt export routed --format peft --out none
 refuses "has no adapters, and --merge is for those of --lora-rank" \
     "$merak" ckpt export first --format hf --merge --out none
 refuses "has no adapter_config.json" \

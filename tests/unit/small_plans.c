@@ -79,6 +79,7 @@ static struct merak_value *mixture(struct merak_model *m,
 {
     const struct merak_route_options route = {.k = s->chosen,
                                               .normalise = true};
+    struct merak_expert_options opt = {.bias = NULL};
     size_t E = s->experts, C = s->hidden;
     struct merak_value *w, *weights, *ids, *gate, *up, *z, *bias = NULL;
 
@@ -98,7 +99,18 @@ static struct merak_value *mixture(struct merak_model *m,
                      2 * C, C);
     w = MERAK_PARAM(m, merak_name(m, "h.%d.down.w", l), MERAK_NORMAL(0.2f), E,
                     C, 2 * C);
-    z = merak_add(m, x, merak_experts(m, x, weights, ids, gate, up, w));
+    if (s->biased) {
+        opt.bias = MERAK_PARAM(m, merak_name(m, "h.%d.experts.b", l),
+                               MERAK_ZEROS, E, 2, 2 * C);
+        opt.down_bias = MERAK_PARAM(m, merak_name(m, "h.%d.experts.db", l),
+                                    MERAK_ZEROS, E, C);
+        opt.limit = 0.02f;
+        opt.slope = 1.7f;
+        opt.shift = 1;
+    }
+    z = merak_experts_with(m, x, weights, ids,
+                           (struct merak_value *[]){gate, up, w}, &opt);
+    z = merak_add(m, x, z);
     return s->common ? add_common(m, l, x, z, C) : z;
 }
 
@@ -188,6 +200,10 @@ static void add_inputs(struct merak_model *m, struct small_model *s)
     if (s->prefix)
         s->attention.prefix_lengths =
             merak_input(m, "prefix", MERAK_I32, "b", &B);
+    if (s->sinks)
+        s->attention.sinks =
+            MERAK_PARAM(m, "sinks", MERAK_NORMAL(0.5f), s->kv_heads,
+                        s->heads / s->kv_heads);
     if (s->biases > 0)
         s->attention.bias.table =
             MERAK_PARAM(m, "bias", MERAK_NORMAL(0.5f), s->biases, s->kv_heads,

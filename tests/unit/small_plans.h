@@ -16,6 +16,7 @@ struct small_model {
     size_t hidden, heads;
     size_t kv_heads;   /* of grouped-query attention; 0: packed heads */
     size_t experts, chosen; /* of a layer, and of a token; 0: an MLP */
+    bool biased; /* experts, whose gates have a limit */
     bool skewed;            /* all tokens choose the same experts */
     struct merak_balance_options balance;
     double capacity; /* merak_expert_capacity() */
@@ -33,6 +34,7 @@ struct small_model {
     bool lengths, prefix; /* inputs of these names tell attention's */
     size_t biases; /* buckets of a table of attention's that all layers share
                       (kv_heads) */
+    bool sinks;   /* of attention, that all layers share (kv_heads) */
     bool crossed; /* keys are of another sequence, an input (kv_heads) */
     struct merak_value *other; /* that one; the description sets it */
     /* Another model in place of all that, and its argument. */

@@ -12,14 +12,8 @@
 #include <string.h>
 
 static const struct small_model mixture = {
-    .layers = 2,
-    .vocab = 13,
-    .hidden = 8,
-    .heads = 4,
-    .experts = 8,
-    .chosen = 2,
-    .balance = {.aux = 0.5f, .z = 0.02f, .bias_rate = 1e-3f},
-    .untied = true};
+    .layers = 2, .vocab = 13, .hidden = 8, .heads = 4, .experts = 8, .chosen = 2,
+    .balance = {.aux = 0.5f, .z = 0.02f, .bias_rate = 1e-3f}, .untied = true};
 
 /* All experts on one rank. */
 static struct merak_plan uncut(const struct merak_plan *plan)
@@ -37,19 +31,22 @@ struct divided {
     int ep, room;
 };
 
+/* Every other row with biases of experts. */
 static void check_divided(const struct small_model *model,
                           const struct divided *rows, size_t n,
                           enum merak_ep_form form)
 {
     for (size_t i = 0; i < n; i++) {
         struct merak_plan plan = parity_plan(&rows[i].v), one;
+        struct small_model with = *model;
 
+        with.biased = i % 2 == 1;
         plan.micro_batch = 4;
         plan.ep = rows[i].ep;
         plan.ep_form = form;
         plan.expert_room = rows[i].room;
         one = uncut(&plan);
-        parity_plans(model, &one, &plan, false);
+        parity_plans(&with, &one, &plan, false);
     }
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_parity_masks.c - attention with masks that are not causal, or biases, in
- * every plan: bit by bit where only the pipeline differs, to rounding where tp,
+/* test_parity_masks.c - attention with masks that are not causal, biases or
+ * sinks, in every plan: bit by bit where only the pipeline differs, to rounding where tp,
  * dp or cp do
  */
 #include "config.h"
@@ -27,6 +27,8 @@ static const struct small_model models[] = {
      .attention.bias = {.farthest = 5, .both_ways = true}},
     {SMALL, .kv_heads = 4, .biases = 4, .attention.scale = 1,
      .attention.bias = {.farthest = 6}, .attention.dropout = 0.2f},
+    {SMALL, .kv_heads = 2, .sinks = true, .attention.window = 5,
+     .attention.dropout = 0.2f},
 };
 enum { MODELS = sizeof(models) / sizeof(*models) };
 
