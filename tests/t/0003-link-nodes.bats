@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # 0003-link-nodes.bats - merak sandbox --link-gbit: nodes apart, nothing left
 # behind
-# alone: counts the machine's mounts and interfaces
 
 load cluster
 load links
@@ -13,6 +12,13 @@ traces()
     ip -o link show | awk '{ print $2 }' | sort
     ip netns list
     grep -c . /proc/self/mounts
+}
+
+# by_itself FUNCTION: where scripts beside this one add no interface and no mount
+by_itself()
+{
+    unshare --net --mount bash -euc "nap='$nap'
+        $(declare -f wait_until nap_runs traces "$1"); $1"
 }
 
 @test "tasks of a node share memory, tasks of two nodes do not" {
@@ -51,23 +57,31 @@ n3 eth0 lo 10.77.0.3;" ]
     [ "$(sort out2 | tr '\n' ' ')" = "n1 n2 " ]
 }
 
-@test "nothing is left when the command ends, jobs running or not" {
-    need_root
+ends_well()
+{
+    local before said
+
     before=$(traces)
-    run merak sandbox --nodes 2 --link-gbit 1 -- \
+    said=$(merak sandbox --nodes 2 --link-gbit 1 -- \
         sh -c "sbatch -N2 -o /dev/null --wrap 'srun $nap'; srun $nap &
             while [ \"\$(squeue -h -s | wc -l)\" -lt 1 ]; do
                 sleep 0.1
-            done; echo left \$SLURM_CONF"
-    echo "$status $output"
-    [ "$status" -eq 0 ]
+            done; echo left \$SLURM_CONF" 2>&1)
+    echo "$said"
     [ "$(traces)" = "$before" ]
-    run ! pgrep -f "$(sed -n 's/^left \(.*\)slurm.conf/\1/p' <<<"$output")"
-    run ! nap_runs
+    ! pgrep -f "$(sed -n 's/^left \(.*\)slurm.conf/\1/p' <<<"$said")" || exit
+    ! nap_runs || exit
 }
 
-@test "nothing is left after SIGKILL" {
+@test "nothing is left when the command ends, jobs running or not" {
     need_root
+    by_itself ends_well
+}
+
+is_killed()
+{
+    local before sandbox
+
     before=$(traces)
     merak sandbox --nodes 2 --link-gbit 1 -- \
         srun -N2 --ntasks-per-node=1 $nap 3>&- &
@@ -77,6 +91,11 @@ n3 eth0 lo 10.77.0.3;" ]
     wait "$sandbox" || true
     no_trace() { ! nap_runs && [ "$(traces)" = "$before" ]; }
     wait_until no_trace
+}
+
+@test "nothing is left after SIGKILL" {
+    need_root
+    by_itself is_killed
 }
 
 @test "what cannot be had is refused in one line that says why" {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# 0531-refine.bats - devices that the trace of a run corrects, and the plan
-# that a trace holds
+# 0531-refine.bats - devices that the trace of a run corrects; what cannot is in
+# t/0532
 #
 # alone: it compares times
 
@@ -108,71 +108,4 @@ corrects()
     in_calm corrects 40 2 --dp 2
     jq -e '.link.groups | length == 1 and .[0].ranks == 2 and
         .[0].latency_s < 1e-2' "$RUNS/right.json"
-}
-
-@test "the plan in a trace is followed again" {
-    train 2 first --pp 2 --micro-batch 2 --steps 3 --recompute selective
-    merak trace plan "$RUNS/first/trace" -o "$RUNS/plan.json"
-    [ "$(jq -c '[.plan.pp, .plan.microbatches, .plan.recompute]' \
-        "$RUNS/plan.json")" = '[2,4,"selective"]' ]
-    rm -rf "$RUNS/again"
-    mkdir "$RUNS/again"
-    run srun -N1 -n2 --overcommit --merak-plan="$RUNS/plan.json" merak train \
-        --model "$MODEL" --data "$RUNS/text" --eval-samples 0 --threads 1 \
-        --deadline 900 --steps 3 --metrics "$RUNS/again/metrics"
-    echo "$output"
-    [ "$status" -eq 0 ]
-    [ "$(jq -c '[.loss, .grad_norm]' "$RUNS/first/metrics")" = \
-        "$(jq -c '[.loss, .grad_norm]' "$RUNS/again/metrics")" ]
-    [ "$(wc -l <"$RUNS/again/metrics")" -eq 3 ]
-}
-
-# refused CODE TEXT ARGUMENT...: in one line with TEXT, and nothing is written
-refused()
-{
-    local code=$1 text=$2
-
-    shift 2
-    rm -f "$RUNS/none.json"
-    run merak calibrate --out "$RUNS/none.json" "$@"
-    echo "$output"
-    [ "$status" -eq "$code" ]
-    [ "${#lines[@]}" -eq 1 ]
-    [[ $output == "merak calibrate: "*"$text"* ]]
-    [ ! -e "$RUNS/none.json" ]
-}
-
-@test "what cannot correct a device is refused in one line" {
-    train 1 short --micro-batch 2 --steps 3 --trace-every 1
-    refused 66 "has 3 steps, of which the first does not count; expected 3" \
-        --from "$RUNS/short/trace"
-    refused 66 "no device \"abacus\"" --from "$RUNS/short/trace" \
-        --device abacus
-    refused 67 "no trace in $RUNS/nowhere" --from "$RUNS/nowhere"
-    refused 66 "is of a run on backend cpu, not emu" \
-        --from "$RUNS/short/trace" --backend emu
-    refused 66 "--from measures nothing" --from "$RUNS/short/trace" --threads 2
-    refused 66 "give --from DIR" --device cpu
-    # one line of them all; srun's own are of their exit codes
-    run srun -N1 -n2 --overcommit merak calibrate --out "$RUNS/none.json" \
-        --from "$RUNS/short/trace"
-    echo "$output"
-    [ "$status" -eq 66 ]
-    [ "$(grep -c "^merak calibrate: 2 tasks were started (SLURM_STEP_NUM_TASKS),\
- and all would write $RUNS/none.json" <<<"$output")" -eq 1 ]
-    [ "$(grep -c "^merak" <<<"$output")" -eq 1 ]
-    [ ! -e "$RUNS/none.json" ]
-    echo junk >"$RUNS/short/trace/trace-00000.h5"
-    refused 67 "trace-00000.h5" --from "$RUNS/short/trace"
-    train 2 emulated --tp 2 --micro-batch 1 --steps 5 --trace-every 1 \
-        --backend emu --emu-unit-ms 5
-    refused 66 "on backend emu, not cpu: its kernels take the times they" \
-        --from "$RUNS/emulated/trace"
-    # its exchanges are real
-    run merak calibrate --from "$RUNS/emulated/trace" --backend emu \
-        --out "$RUNS/emu.json"
-    echo "$output"
-    [ "$status" -eq 0 ]
-    [[ $output == *"link among 2, latency"* ]]
-    jq -e '.kernels == null and .link.groups[0].latency_s > 0' "$RUNS/emu.json"
 }

@@ -81,3 +81,69 @@ start that many (srun -N 2 --ntasks-per-node=2)" -N2 -n3 --
     refused "no device \"abacus\"" -N2 -n2 -- --net --device abacus
     refused "--net measures only links: " -n1 -- --net --threads 2
 }
+
+@test "ways that cannot be measured are refused" {
+    echo '{"islands": [{"name": "a", "nodes": "n1"},
+                       {"name": "b", "nodes": "n[2-9]"}]}' >"$RUNS/islands.json"
+    echo '{"islands": [{"name": "a", "nodes": "n[1-2]"},
+                       {"name": "b", "nodes": 1}]}' >"$RUNS/numbers.json"
+    refused "--between: $RUNS/islands.json: island \"b\" has no node of this job" \
+        -N1 -n1 -w n1 -- --between "$RUNS/islands.json"
+    refused '--between: island "b" has only the number of its nodes' \
+        -N2 -n2 -- --between "$RUNS/numbers.json"
+    refused '--between measures only ways' \
+        -N1 -n1 -- --between "$RUNS/islands.json" --net
+}
+
+# corrects_none CODE TEXT ARGUMENT...: in one line with TEXT, and nothing is
+# written
+corrects_none()
+{
+    local code=$1 text=$2
+
+    shift 2
+    run merak calibrate --out "$RUNS/none.json" "$@"
+    echo "$output"
+    [ "$status" -eq "$code" ]
+    [ "${#lines[@]}" -eq 1 ]
+    [[ $output == "merak calibrate: "*"$text"* ]]
+    [ ! -e "$RUNS/none.json" ]
+}
+
+@test "traces that cannot correct a device are refused in one line" {
+    train 1 short -- "${usual[@]}" --micro-batch 2 --steps 3 \
+        --trace "$RUNS/short/trace" --trace-every 1
+    corrects_none 66 "has 3 steps, of which the first does not count; expected 3" \
+        --from "$RUNS/short/trace"
+    corrects_none 66 "no device \"abacus\"" --from "$RUNS/short/trace" \
+        --device abacus
+    corrects_none 67 "no trace in $RUNS/nowhere" --from "$RUNS/nowhere"
+    corrects_none 66 "is of a run on backend cpu, not emu" \
+        --from "$RUNS/short/trace" --backend emu
+    corrects_none 66 "--from measures nothing" --from "$RUNS/short/trace" \
+        --threads 2
+    corrects_none 66 "give --from DIR" --device cpu
+    # one line of them all; srun's own are of their exit codes
+    run srun -N1 -n2 --overcommit merak calibrate --out "$RUNS/none.json" \
+        --from "$RUNS/short/trace"
+    echo "$output"
+    [ "$status" -eq 66 ]
+    [ "$(grep -c "^merak calibrate: 2 tasks were started (SLURM_STEP_NUM_TASKS),\
+ and all would write $RUNS/none.json" <<<"$output")" -eq 1 ]
+    [ "$(grep -c "^merak" <<<"$output")" -eq 1 ]
+    [ ! -e "$RUNS/none.json" ]
+    echo junk >"$RUNS/short/trace/trace-00000.h5"
+    corrects_none 67 "trace-00000.h5" --from "$RUNS/short/trace"
+    train 2 emulated -- "${usual[@]}" --tp 2 --micro-batch 1 --steps 5 \
+        --trace "$RUNS/emulated/trace" --trace-every 1 --backend emu \
+        --emu-unit-ms 5
+    corrects_none 66 "on backend emu, not cpu: its kernels take the times they" \
+        --from "$RUNS/emulated/trace"
+    # its exchanges are real
+    run merak calibrate --from "$RUNS/emulated/trace" --backend emu \
+        --out "$RUNS/emu.json"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ $output == *"link among 2, latency"* ]]
+    jq -e '.kernels == null and .link.groups[0].latency_s > 0' "$RUNS/emu.json"
+}

@@ -67,6 +67,17 @@ save()
     same_losses given given-by-hand
 }
 
+@test "the plan in a trace is followed again" {
+    train 2 traced -- "${usual[@]}" --pp 2 --micro-batch 2 \
+        --recompute selective --trace "$RUNS/trace"
+    merak trace plan "$RUNS/trace" -o "$RUNS/plan.json"
+    [ "$(jq -c '[.plan.pp, .plan.microbatches, .plan.recompute]' \
+        "$RUNS/plan.json")" = '[2,4,"selective"]' ]
+    train 2 again --merak-plan="$RUNS/plan.json" --
+    [ "$status" -eq 0 ]
+    same_losses traced again
+}
+
 @test "the plugin places the tasks as the plan says" {
     save "$RUNS/what.json" --nodes 1 --ranks-per-node 4 \
         --what-if tp=2,pp=2,order=tp-pp-dp

@@ -3,6 +3,9 @@
 # 0535-calibrate-net.bats - links of known rates, measured and planned by
 #
 # alone: it compares times
+#
+# What is measured grows until it takes half a second: at these rates the last
+# size takes little longer.  What is refused is in t/0532.
 
 load cluster
 load calm
@@ -46,10 +49,10 @@ links_are_known()
 {
     local got
 
-    got=$(measure_links 0.02) || return
+    got=$(measure_links 0.03) || return
     echo "of a rank, of a node, latency, of three nodes; predicted, \
 measured: $got"
-    awk -v want=2.5e6 '
+    awk -v want=3.75e6 '
         function near(x, y, most) { return x > y / most && x < y * most }
         { exit !(near($1, want, 1.1) && near($2, want, 1.1) &&
             $3 < 0.03 && near($4, want / 1.3, 1.4) && near($5, $6, 1.15)) }' \
@@ -62,13 +65,14 @@ measure_ways()
     cat >sites.json <<'END'
 {"islands": [{"name": "a", "nodes": "n[1-2]"}, {"name": "b", "nodes": "n3"},
              {"name": "c", "nodes": "n4"}],
- "between": [["a", "b", {"bytes_per_s": 2e7, "latency_s": 0}],
-             ["b", "c", {"bytes_per_s": 5e6, "latency_s": 0}],
-             ["c", "a", {"bytes_per_s": 1e7, "latency_s": 0}]]}
+ "between": [["a", "b", {"bytes_per_s": 1.6e7, "latency_s": 0}],
+             ["b", "c", {"bytes_per_s": 4e6, "latency_s": 0}],
+             ["c", "a", {"bytes_per_s": 8e6, "latency_s": 0}]]}
 END
     jq 'del(.between)' sites.json >islands.json
     merak sandbox --links sites.json -- srun -N4 --ntasks-per-node=2 \
-        --overcommit merak calibrate --between islands.json --out got.json >&2
+        --overcommit merak calibrate --between islands.json --rounds 2 \
+        --out got.json >&2
     jq -r '.between[] | "\(.[0])\(.[1]) \(.[2].bytes_per_s)
         \(.[2].latency_s)"' got.json
 }
@@ -84,7 +88,7 @@ ways_are_known()
             return $(n + 1) == way && $(n + 2) > 0.85 * want &&
                 $(n + 2) < 1.15 * want && $(n += 3) < 0.01
         }
-        { exit !(is("ab", 2e7) && is("ac", 1e7) && is("bc", 5e6)) }' <<<"$got"
+        { exit !(is("ab", 1.6e7) && is("ac", 8e6) && is("bc", 4e6)) }' <<<"$got"
 }
 
 @test "ways between islands have the rates that are known" {
@@ -100,27 +104,6 @@ END
     merak plan --model model.json --device cpu --links got.json --seq 16 \
         --ranks-per-node 1 --global-batch 12 --pp 3 |
         grep 'islands, in the order of ranks: .*, .*, '
-}
-
-@test "ways that cannot be measured are refused" {
-    need_root
-    echo '{"islands": [{"name": "a", "nodes": "n1"},
-                       {"name": "b", "nodes": "n[2-9]"}]}' >islands.json
-    echo '{"islands": [{"name": "a", "nodes": "n[1-2]"},
-                       {"name": "b", "nodes": 1}]}' >numbers.json
-    cat >tries <<'END'
-try() { srun -Q -N"$1" -n"$1" merak calibrate --out got.json "${@:2}" 2>&1; }
-try 1 --between islands.json
-try 2 --between numbers.json
-try 1 --between islands.json --net
-[ ! -e got.json ]
-END
-    run merak sandbox --nodes 2 -- bash tries
-    echo "$output"
-    [[ $output == *'island "b" has no node of this job'* ]]
-    [[ $output == *'island "b" has only the number of its nodes'* ]]
-    [[ $output == *'--between measures only ways'* ]]
-    [ "$status" -eq 0 ]
 }
 
 @test "links have the rate that is known, of a rank and of a node" {
