@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bench_windows.c - how fast the cpu backend's convolutions are
  *
- * usage: windows THREADS REPEAT DIMS SAMPLES POINTS IN OUT SIZE STRIDE
+ * usage: windows DTYPE THREADS REPEAT DIMS SAMPLES POINTS IN OUT SIZE STRIDE
  *
  * Prints the least seconds, of processor time over threads, of each: the
- * output, the gradient of the input, that of the weights, all f32, with as much
- * padding as keeps the points.  Called by windows.py.
+ * output, the gradient of the input, that of the weights, the latter f32, all
+ * else of the dtype, with as much padding as keeps the points.  Called by windows.py.
  */
 #include "config.h"
 
+#include "base/half.h"
 #include "kernels/kernels.h"
 
 #include <stdio.h>
@@ -28,12 +29,11 @@ static double busy_seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static struct merak_operand make(const struct shape *s, size_t before,
-                                 size_t points, size_t after)
+static struct merak_operand make(const struct shape *s, enum merak_dtype dtype,
+                                 size_t before, size_t points, size_t after)
 {
-    struct merak_operand op = {.dtype = MERAK_F32};
+    struct merak_operand op = {.dtype = dtype};
     size_t n = before * after;
-    float *data;
 
     op.local.dim[op.local.ndim++] = before;
     for (size_t d = 0; d < s->dims; d++) {
@@ -42,14 +42,19 @@ static struct merak_operand make(const struct shape *s, size_t before,
     }
     op.local.dim[op.local.ndim++] = after;
     op.full = op.local;
-    data = aligned_alloc(64, (n * sizeof(float) + 63) / 64 * 64);
-    if (data == NULL) {
+    op.data = aligned_alloc(64, (n * merak_dtype_bytes(dtype) + 63) / 64 * 64);
+    if (op.data == NULL) {
         fprintf(stderr, "windows: no memory for %zu numbers\n", n);
         exit(1);
     }
-    for (size_t i = 0; i < n; i++)
-        data[i] = (float)(i % 17) * 0.1f - 0.8f;
-    op.data = data;
+    for (size_t i = 0; i < n; i++) {
+        float x = (float)(i % 17) * 0.1f - 0.8f;
+
+        if (dtype == MERAK_BF16)
+            ((uint16_t *)op.data)[i] = merak_f32_to_bf16(x);
+        else
+            ((float *)op.data)[i] = x;
+    }
     return op;
 }
 
@@ -89,20 +94,22 @@ int main(int argc, char **argv)
         .attrs = &attrs, .n_in = 2, .n_out = 1, .first = true};
     size_t n[7], pad, out;
     const struct merak_backend *b;
-    struct merak_operand x, w, y;
+    struct merak_operand x, w, y, dw;
+    enum merak_dtype dtype;
     struct shape s;
     int repeat, threads;
 
-    if (argc != 10) {
-        fprintf(stderr, "usage: windows THREADS REPEAT DIMS SAMPLES POINTS IN "
-                        "OUT SIZE STRIDE\n");
+    if (argc != 11) {
+        fprintf(stderr, "usage: windows DTYPE THREADS REPEAT DIMS SAMPLES "
+                        "POINTS IN OUT SIZE STRIDE\n");
         return 64;
     }
     for (int i = 0; i < 7; i++)
-        n[i] = strtoul(argv[3 + i], NULL, 10);
+        n[i] = strtoul(argv[4 + i], NULL, 10);
     memcpy(&s, n, sizeof(s));
-    threads = atoi(argv[1]);
-    repeat = atoi(argv[2]);
+    dtype = strcmp(argv[1], "bf16") == 0 ? MERAK_BF16 : MERAK_F32;
+    threads = atoi(argv[2]);
+    repeat = atoi(argv[3]);
     if (merak_backend_find("cpu", &b, NULL) != MERAK_OK ||
         b->open(threads, NULL) != MERAK_OK)
         return 1;
@@ -118,14 +125,15 @@ int main(int argc, char **argv)
         at[MERAK_WINDOW_IN] = (double)s.points;
         at[MERAK_WINDOW_OUT] = (double)out;
     }
-    x = make(&s, s.samples, s.points, s.in);
-    w = make(&s, s.out, s.size, s.in);
-    y = make(&s, s.samples, out, s.out);
+    x = make(&s, dtype, s.samples, s.points, s.in);
+    w = make(&s, dtype, s.out, s.size, s.in);
+    dw = make(&s, MERAK_F32, s.out, s.size, s.in);
+    y = make(&s, dtype, s.samples, out, s.out);
     memcpy(call.operand, (struct merak_operand[]){x, w, y}, 3 * sizeof(x));
     printf("%.9g", time_of(b, "conv", &call, repeat, threads));
     memcpy(call.operand, (struct merak_operand[]){y, w, x}, 3 * sizeof(x));
     printf(" %.9g", time_of(b, "conv_dx", &call, repeat, threads));
-    memcpy(call.operand, (struct merak_operand[]){x, y, w}, 3 * sizeof(x));
+    memcpy(call.operand, (struct merak_operand[]){x, y, dw}, 3 * sizeof(x));
     printf(" %.9g\n", time_of(b, "conv_dw", &call, repeat, threads));
     return 0;
 }

@@ -2,13 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """windows.py - convolutions of the cpu backend against PyTorch's
 
-  bench/windows.py [--builddir DIR] [--threads N] [--rounds N] [--repeat N]
+  bench/windows.py [--builddir DIR] [--dtype DTYPE] [--threads N] [--rounds N]
+                   [--repeat N]
 
 Run by a Python that has torch.  For each shape the two take turns, with the same
 number of threads; a time is the least of --repeat calls, by processor time over
 threads, which other load of the machine changes less, of PyTorch the better of
 its two memory formats.  A ratio is PyTorch's time over Merak's, above 1 where
-Merak is faster: medians over rounds.  f32.  With several threads PyTorch's time
+Merak is faster: medians over rounds.  With --dtype bf16 all but gradients of
+weights are, in PyTorch these, too.  With several threads PyTorch's time
 includes that in which they wait for each other.
 """
 import argparse
@@ -43,14 +45,14 @@ def least(call, repeat):
     return min(times[1:]) / torch.get_num_threads()
 
 
-def pytorch(shape, repeat):
+def pytorch(shape, dtype, repeat):
     """Seconds of the output, the gradient of the input, of the weights"""
     dims, samples, points, channels, out, size, stride = shape
     convolve, of_input, of_weight, last = CONVOLVE[dims]
     best = [float("inf")] * 3
     for layout in (torch.contiguous_format, last):
-        x = torch.randn(samples, channels, *[points] * dims)
-        w = torch.randn(out, channels, *[size] * dims)
+        x = torch.randn(samples, channels, *[points] * dims, dtype=dtype)
+        w = torch.randn(out, channels, *[size] * dims, dtype=dtype)
         x, w = (v.contiguous(memory_format=layout) for v in (x, w))
         how = {"stride": stride, "padding": (size - 1) // 2}
         dy = torch.randn_like(convolve(x, w, **how))
@@ -63,7 +65,7 @@ def pytorch(shape, repeat):
 
 
 def merak(args, shape):
-    command = [os.path.join(args.builddir, "bench", "windows"),
+    command = [os.path.join(args.builddir, "bench", "windows"), args.dtype,
                str(args.threads), str(args.repeat), *map(str, shape)]
     return list(map(float, subprocess.run(
         command, check=True, text=True, stdout=subprocess.PIPE).stdout.split()))
@@ -72,10 +74,12 @@ def merak(args, shape):
 def main():
     parse = argparse.ArgumentParser()
     parse.add_argument("--builddir", default="build")
+    parse.add_argument("--dtype", choices=["f32", "bf16"], default="f32")
     parse.add_argument("--threads", type=int, default=1)
     parse.add_argument("--rounds", type=int, default=5)
     parse.add_argument("--repeat", type=int, default=5)
     args = parse.parse_args()
+    dtype = torch.bfloat16 if args.dtype == "bf16" else torch.float32
     torch.set_num_threads(args.threads)
     print("| convolution | output GFLOP/s | ratio | input's gradient | ratio "
           "| weights' gradient | ratio |")
@@ -86,7 +90,7 @@ def main():
             (points + stride - 1) // stride) ** dims
         ours, ratio = [], []
         for _ in range(args.rounds):
-            peer, own = pytorch(shape, args.repeat), merak(args, shape)
+            peer, own = pytorch(shape, dtype, args.repeat), merak(args, shape)
             ours.append(own)
             ratio.append([p / o for p, o in zip(peer, own)])
         cells = []

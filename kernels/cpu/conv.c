@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* conv.c - convolutions of f32 by oneDNN, in tiles fixed by shape
+/* conv.c - convolutions by oneDNN, in tiles fixed by shape
  *
  * A tile has some rows of the first dim of space of a sample: of the output, or
  * of the input where that is made.  Its windows are those of the whole, padded
@@ -69,6 +69,19 @@ static double flops_of(const struct merak_conv_call *c)
            (double)(c->I * c->O) * (double)points(c, false);
 }
 
+/* Bytes of a number of x and y. */
+static size_t elem_of(const struct merak_conv_call *c)
+{
+    return c->bf16 ? sizeof(uint16_t) : sizeof(float);
+}
+
+/* Bytes of the weights in any order, or of their gradients. */
+static size_t weight_bytes(const struct merak_conv_call *c)
+{
+    return weight_count(c) *
+           (c->kind == MERAK_CONV_DW ? sizeof(float) : elem_of(c));
+}
+
 /* Tiles whose sums are worth adding. */
 static size_t most_sums(const struct merak_conv_call *c)
 {
@@ -105,7 +118,7 @@ static struct grid grid_of(const struct merak_conv_call *c)
 
 size_t merak_conv_scratch(const struct merak_conv_call *c)
 {
-    size_t weights = weight_count(c) * sizeof(float);
+    size_t weights = weight_bytes(c);
 
     if (c->samples * points(c, false) < LEAST_POINTS)
         return 0;
@@ -200,6 +213,7 @@ static bool make_tile(const struct merak_conv_call *c, const struct grid *g,
         .key = {.kind = (int64_t)c->kind,
                 .dims = c->dims,
                 .bias = c->bias != NULL,
+                .bf16 = c->bf16,
                 .samples = (int64_t)least(g->samples, c->samples - sample),
                 .I = (int64_t)c->I,
                 .O = (int64_t)c->O}};
@@ -217,7 +231,7 @@ static bool make_tile(const struct merak_conv_call *c, const struct grid *g,
 struct job {
     const struct merak_conv_call *c;
     struct grid grid;
-    size_t row_in, row_out; /* numbers of a row of the first dim */
+    size_t row_in, row_out; /* bytes of a row of the first dim */
     const void *weights;    /* in oneDNN's order */
     float *sums;            /* [tiles, each], of gradients */
     size_t each, numbers;   /* numbers that have to be added */
@@ -240,7 +254,7 @@ static enum merak_status find_all(struct job *job,
             return MERAK_OK;
         rc = merak_conv_primitive_find(&t.key, &p, err);
         if (rc != MERAK_OK || p == NULL ||
-            merak_conv_weights(p) > weight_count(job->c) * sizeof(float))
+            merak_conv_weights(p) > weight_bytes(job->c))
             return rc;
         if (i % job->grid.tiles == 0)
             first = p;
@@ -258,15 +272,16 @@ static void run_tile(void *arg, size_t item, int thread)
     struct merak_conv_primitive *p;
     size_t sample = item / job->grid.per_sample * job->grid.samples;
     struct tile t;
-    const void *w = job->sums != NULL ? job->sums + item * job->each
-                                      : (const float *)job->weights;
+    const char *x = c->x, *y = c->y;
+    const void *w =
+        job->sums != NULL ? job->sums + item * job->each : job->weights;
     int rc;
 
     (void)make_tile(c, &job->grid, item, &t);
     p = merak_conv_primitive_cached(&t.key);
     rc = merak_conv_primitive_run(
-        p, thread, c->x + (sample * dim_of(c, 0)->in + t.in) * job->row_in, w,
-        c->y + (sample * dim_of(c, 0)->out + t.out) * job->row_out, c->bias);
+        p, thread, x + (sample * dim_of(c, 0)->in + t.in) * job->row_in, w,
+        y + (sample * dim_of(c, 0)->out + t.out) * job->row_out, c->bias);
     if (rc != 0)
         atomic_store(&job->failed, rc);
 }
@@ -328,11 +343,13 @@ enum merak_status merak_conv_compute(const struct merak_conv_call *c,
     enum merak_status rc;
 
     *done_p = false;
+    if (c->bf16 && !merak_gemm_is_native())
+        return MERAK_OK;
     rc = find_all(&job, &p, err);
     if (rc != MERAK_OK || p == NULL)
         return rc;
-    job.row_in = points(c, true) / dim_of(c, 0)->in * c->I;
-    job.row_out = points(c, false) / dim_of(c, 0)->out * c->O;
+    job.row_in = points(c, true) / dim_of(c, 0)->in * c->I * elem_of(c);
+    job.row_out = points(c, false) / dim_of(c, 0)->out * c->O * elem_of(c);
     if (c->kind == MERAK_CONV_DW) {
         job.sums = c->scratch;
         job.each = weight_count(c);

@@ -81,34 +81,42 @@ static const struct {
 
 static dnnl_status_t describe(struct merak_dnnl_md *md, int64_t dims,
                               int64_t first, int64_t second,
-                              const int64_t *space, dnnl_format_tag_t tag)
+                              const int64_t *space, dnnl_data_type_t type,
+                              dnnl_format_tag_t tag)
 {
     dnnl_dims_t all = {first, second};
 
     for (int64_t d = 0; d < dims; d++)
         all[2 + d] = space[d];
-    return merak_dnnl_md_tag(md, (int)dims + 2, all, tag);
+    return merak_dnnl_md_tag(md, (int)dims + 2, all, type, tag);
 }
 
 static dnnl_status_t describe_all(const struct merak_conv_key *k,
-                                  struct merak_dnnl_md md[CONV_SLOTS],
+                                  struct merak_dnnl_md md[CONV_DESCRIBED],
                                   struct merak_dnnl_md *plain)
 {
+    dnnl_data_type_t type = k->bf16 != 0 ? dnnl_bf16 : dnnl_f32;
+    dnnl_data_type_t sums = k->kind == MERAK_CONV_DW ? dnnl_f32 : type;
     dnnl_format_tag_t points = tags[k->dims - 1].points;
     dnnl_dims_t bias = {k->O};
     dnnl_status_t rc;
 
-    rc = describe(&md[CONV_X], k->dims, k->samples, k->I, k->in, points);
+    rc = describe(&md[CONV_X], k->dims, k->samples, k->I, k->in, type,
+                  points);
     if (rc == dnnl_success)
-        rc = describe(&md[CONV_OUT], k->dims, k->samples, k->O, k->out, points);
+        rc = describe(&md[CONV_OUT], k->dims, k->samples, k->O, k->out, type,
+                      points);
     if (rc == dnnl_success)
-        rc = describe(&md[CONV_W], k->dims, k->O, k->I, k->size,
+        rc = describe(&md[CONV_W], k->dims, k->O, k->I, k->size, sums,
                       dnnl_format_tag_any);
     if (rc == dnnl_success)
-        rc = describe(plain, k->dims, k->O, k->I, k->size,
+        rc = describe(&md[CONV_READ], k->dims, k->O, k->I, k->size, type,
+                      dnnl_format_tag_any);
+    if (rc == dnnl_success)
+        rc = describe(plain, k->dims, k->O, k->I, k->size, sums,
                       tags[k->dims - 1].weights);
     if (rc == dnnl_success)
-        rc = merak_dnnl_md_tag(&md[CONV_BIAS], 1, bias, dnnl_a);
+        rc = merak_dnnl_md_tag(&md[CONV_BIAS], 1, bias, dnnl_f32, dnnl_a);
     return rc;
 }
 
@@ -129,7 +137,7 @@ static bool is_fast(const_dnnl_primitive_desc_t pd,
  */
 
 static dnnl_status_t make_convolution(struct merak_conv_primitive *p,
-                                      struct merak_dnnl_md md[CONV_SLOTS])
+                                      struct merak_dnnl_md md[CONV_DESCRIBED])
 {
     const struct merak_conv_key *k = &p->key;
     struct merak_dnnl_windows w = {.strides = {0}};
@@ -206,7 +214,7 @@ static dnnl_status_t make_slots(struct merak_conv_primitive *p,
 static enum merak_status make(struct merak_conv_primitive *p,
                               struct merak_error *err)
 {
-    struct merak_dnnl_md md[CONV_SLOTS] = {0}, plain = {0};
+    struct merak_dnnl_md md[CONV_DESCRIBED] = {0}, plain = {0};
     int threads = only_one();
     dnnl_status_t rc;
 
@@ -227,7 +235,7 @@ static enum merak_status make(struct merak_conv_primitive *p,
         dnnl_primitive_destroy(p->primitive);
         p->primitive = NULL;
     }
-    for (int m = 0; m < CONV_SLOTS; m++)
+    for (int m = 0; m < CONV_DESCRIBED; m++)
         merak_dnnl_md_fini(&md[m]);
     merak_dnnl_md_fini(&plain);
     return rc == dnnl_out_of_memory
@@ -349,7 +357,7 @@ static enum merak_status reorder(const struct merak_conv_primitive *p,
 }
 
 enum merak_status merak_conv_pack(const struct merak_conv_primitive *p,
-                                  const float *plain, void *packed,
+                                  const void *plain, void *packed,
                                   struct merak_error *err)
 {
     return reorder(p, plain, packed, err);

@@ -13,9 +13,10 @@
 enum merak_conv_kind { MERAK_CONV_Y, MERAK_CONV_DX, MERAK_CONV_DW };
 
 /* The key of a primitive; compared as bytes, so it has to be zeroed first.
- * Tensors are f32, channels last; weights [O, size.., I]. */
+ * Tensors are f32 or, but for biases and gradients of weights, bf16, channels
+ * last; weights [O, size.., I]. */
 struct merak_conv_key {
-    int64_t kind, dims, bias, samples, I, O;
+    int64_t kind, dims, bias, bf16, samples, I, O;
     int64_t in[3], out[3], size[3], stride[3], dilation[3];
     int64_t before[3], after[3]; /* padding */
 };
@@ -38,7 +39,7 @@ bool merak_conv_alike(const struct merak_conv_primitive *a,
                       const struct merak_conv_primitive *b);
 /* To that order, and from it; on the calling thread. */
 enum merak_status merak_conv_pack(const struct merak_conv_primitive *p,
-                                  const float *plain, void *packed,
+                                  const void *plain, void *packed,
                                   struct merak_error *err) MERAK_CHECKED;
 enum merak_status merak_conv_unpack(const struct merak_conv_primitive *p,
                                     const void *packed, float *plain,

@@ -8,8 +8,18 @@
 
 #include "kernels/cpu/conv_primitive.h"
 
-/* Descriptors of a convolution's input, weights, output, bias, scratch. */
-enum { CONV_X, CONV_W, CONV_OUT, CONV_BIAS, CONV_SCRATCH, CONV_SLOTS };
+/* Descriptors of a convolution's input, weights or their gradient, output, bias,
+ * scratch; and of the weights that go with a gradient. */
+enum {
+    CONV_X,
+    CONV_W,
+    CONV_OUT,
+    CONV_BIAS,
+    CONV_SCRATCH,
+    CONV_SLOTS,
+    CONV_READ = CONV_SLOTS,
+    CONV_DESCRIBED
+};
 
 /* How windows move, as oneDNN counts: dilations from 0. */
 struct merak_dnnl_windows {
@@ -20,9 +30,10 @@ struct merak_dnnl_windows {
 
 static inline dnnl_status_t merak_dnnl_md_tag(struct merak_dnnl_md *md, int n,
                                               const dnnl_dims_t dims,
+                                              dnnl_data_type_t type,
                                               dnnl_format_tag_t tag)
 {
-    return dnnl_memory_desc_create_with_tag(&md->desc, n, dims, dnnl_f32, tag);
+    return dnnl_memory_desc_create_with_tag(&md->desc, n, dims, type, tag);
 }
 
 static inline bool merak_dnnl_md_equal(const struct merak_dnnl_md *a,
@@ -53,7 +64,7 @@ merak_dnnl_conv(dnnl_primitive_desc_t *pd_p, dnnl_engine_t engine,
 
     rc = dnnl_convolution_forward_primitive_desc_create(
         &forward, engine, dnnl_forward_training, dnnl_convolution_direct,
-        md[CONV_X].desc, md[CONV_W].desc, bias ? md[CONV_BIAS].desc : NULL,
+        md[CONV_X].desc, md[CONV_READ].desc, bias ? md[CONV_BIAS].desc : NULL,
         md[CONV_OUT].desc, w->strides, w->dilations, w->before, w->after, attr);
     if (rc != dnnl_success || kind == MERAK_CONV_Y) {
         *pd_p = forward;
@@ -86,9 +97,10 @@ static inline dnnl_status_t merak_dnnl_reorder(dnnl_primitive_desc_t *pd_p,
 
 static inline dnnl_status_t merak_dnnl_md_tag(struct merak_dnnl_md *md, int n,
                                               const dnnl_dims_t dims,
+                                              dnnl_data_type_t type,
                                               dnnl_format_tag_t tag)
 {
-    return dnnl_memory_desc_init_by_tag(&md->desc, n, dims, dnnl_f32, tag);
+    return dnnl_memory_desc_init_by_tag(&md->desc, n, dims, type, tag);
 }
 
 static inline bool merak_dnnl_md_equal(const struct merak_dnnl_md *a,
@@ -121,7 +133,7 @@ merak_dnnl_conv(dnnl_primitive_desc_t *pd_p, dnnl_engine_t engine,
 
     rc = dnnl_dilated_convolution_forward_desc_init(
         &desc, dnnl_forward_training, dnnl_convolution_direct, &md[CONV_X].desc,
-        &md[CONV_W].desc, bias ? &md[CONV_BIAS].desc : NULL, &md[CONV_OUT].desc,
+        &md[CONV_READ].desc, bias ? &md[CONV_BIAS].desc : NULL, &md[CONV_OUT].desc,
         w->strides, w->dilations, w->before, w->after);
     if (rc == dnnl_success)
         rc = dnnl_primitive_desc_create(&forward, &desc, attr, engine, NULL);

@@ -134,6 +134,7 @@ static struct merak_conv_call conv_of(const struct merak_kernel_call *call,
         .samples = op[x].local.dim[0],
         .I = merak_local_last(&op[x]),
         .O = merak_local_last(&op[y]),
+        .bf16 = op[y].dtype == MERAK_BF16,
         .x = op[x].data,
         .w = op[w].data,
         .y = op[y].data,
@@ -146,16 +147,15 @@ static size_t conv_bytes(const struct merak_kernel_call *call,
 {
     struct merak_conv_call c = conv_of(call, kind, x, w, y);
 
-    return call->operand[x].dtype == MERAK_F32 ? merak_conv_scratch(&c) : 0;
+    return merak_conv_scratch(&c);
 }
 
 /* *done_p: false if it is left to products of gathered rows. */
 static enum merak_status try_conv(const struct merak_conv_call *c,
-                                  const struct merak_kernel_call *call,
                                   bool *done_p, struct merak_error *err)
 {
     *done_p = false;
-    if (call->operand[0].dtype != MERAK_F32 || merak_conv_scratch(c) == 0)
+    if (merak_conv_scratch(c) == 0)
         return MERAK_OK;
     return merak_conv_compute(c, done_p, err);
 }
@@ -210,7 +210,7 @@ CPU_KERNEL(conv)
     if (call->n_in > 2 && call->first)
         c.bias = g.bias = call->operand[2].data;
     if (rc == MERAK_OK)
-        rc = try_conv(&c, call, &done, err);
+        rc = try_conv(&c, &done, err);
     for (size_t row = 0; row < rows && rc == MERAK_OK && !done; row += some) {
         g.m = rows - row < some ? rows - row : some;
         g.c = (char *)y->data + row * g.n * merak_dtype_bytes(y->dtype);
@@ -246,7 +246,7 @@ CPU_KERNEL(conv_dw)
     bool done = false;
 
     if (rc == MERAK_OK)
-        rc = try_conv(&c, call, &done, err);
+        rc = try_conv(&c, &done, err);
     for (size_t row = 0; row < rows && rc == MERAK_OK && !done; row += some) {
         g.k = rows - row < some ? rows - row : some;
         g.a = (const char *)dy->data + row * O * merak_dtype_bytes(dy->dtype);
@@ -385,7 +385,7 @@ CPU_KERNEL(conv_dx)
     bool done = false;
 
     if (rc == MERAK_OK)
-        rc = try_conv(&direct, call, &done, err);
+        rc = try_conv(&direct, &done, err);
     for (size_t c = 0;
          c < merak_windows_classes(&windows) && rc == MERAK_OK && !done; c++) {
         struct back b = back_of(call, c);

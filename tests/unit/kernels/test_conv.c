@@ -9,6 +9,7 @@
 #include "unit/kernels/kcase.h"
 
 #include "kernels/cpu/conv.h"
+#include "kernels/cpu/gemm_primitive.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -84,6 +85,8 @@ static void make(const struct form *f, enum merak_conv_kind kind, double *list,
     row->operand[row->n_in] = kind == MERAK_CONV_Y    ? y
                               : kind == MERAK_CONV_DX ? x
                                                       : w;
+    if (kind == MERAK_CONV_DW)
+        row->operand[row->n_in].type = 'f';
 }
 
 static void open_with(int threads)
@@ -94,19 +97,21 @@ static void open_with(int threads)
     assert_int_equal(b->open(threads, NULL), MERAK_OK);
 }
 
-/* Sums of so many terms, which are up to 4, in f32. */
+/* Sums of so many terms, which are up to 4, in f32; in bf16 rounded once, so
+ * that one may be another's neighbour. */
 static void check_near(const struct kc *got, const struct kc *want,
                        const char *what)
 {
     int o = want->call.n_in;
     double most = 0;
+    double ulp = want->call.operand[o].dtype == MERAK_BF16 ? 0x1p-7 : 0;
 
     for (size_t i = 0; i < kc_count(want, o); i++)
         most = fmax(most, fabs(kc_get(want, o, i)));
     for (size_t i = 0; i < kc_count(want, o); i++) {
         double g = kc_get(got, o, i), w = kc_get(want, o, i);
 
-        if (!(fabs(g - w) <= 1e-5 * most))
+        if (!(fabs(g - w) <= 1e-5 * most + ulp * fabs(w)))
             fail_msg("%s %s: element %zu is %g, want %g", want->op, what, i, g,
                      w);
     }
@@ -122,17 +127,18 @@ static void check_bits(const struct kc *a, const struct kc *b, const char *what)
 }
 
 /* Where the outputs are sums, also added to what was there. */
-static void check_form(const struct form *f, enum merak_conv_kind kind)
+static void check_form(const struct form *f, enum merak_conv_kind kind,
+                       enum merak_dtype dtype)
 {
     double list[3 * MERAK_WINDOW_NUMBERS];
     struct kc want, one, other;
     struct kc_row row;
     char what[80];
 
-    snprintf(what, sizeof(what), "of %zux%zu to %zu, size %zu, stride %zu",
-             f->first, f->I, f->O, f->size, f->stride);
+    snprintf(what, sizeof(what), "%s of %zux%zu to %zu, size %zu, stride %zu",
+             merak_dtype_name(dtype), f->first, f->I, f->O, f->size, f->stride);
     make(f, kind, list, &row);
-    kc_create(&want, &row, MERAK_F32, 1);
+    kc_create(&want, &row, dtype, 1);
     want.call.accumulate = kind == MERAK_CONV_DW && f->dims == 2;
     kc_copy(&one, &want);
     kc_copy(&other, &want);
@@ -153,7 +159,16 @@ static void tiles_make_the_whole(void **state)
     (void)state;
     for (size_t i = 0; i < FORMS; i++) {
         for (int kind = 0; kind < 3; kind++)
-            check_form(&forms[i], (enum merak_conv_kind)kind);
+            check_form(&forms[i], (enum merak_conv_kind)kind, MERAK_F32);
+    }
+}
+
+static void tiles_in_bf16_make_the_whole(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < FORMS; i += 5) {
+        for (int kind = 0; kind < 3; kind++)
+            check_form(&forms[i], (enum merak_conv_kind)kind, MERAK_BF16);
     }
 }
 
@@ -191,12 +206,10 @@ static void a_part_has_its_rows_of_the_whole(void **state)
     kc_destroy(&whole);
 }
 
-/* Otherwise the rows above show nothing. */
-static void most_forms_are_onednns(void **state)
+static int count_onednns(enum merak_dtype dtype)
 {
     int n = 0;
 
-    (void)state;
     open_with(2);
     for (size_t i = 0; i < FORMS; i++) {
         double list[3 * MERAK_WINDOW_NUMBERS];
@@ -205,7 +218,7 @@ static void most_forms_are_onednns(void **state)
         bool done = false;
 
         make(&forms[i], MERAK_CONV_Y, list, &row);
-        kc_create(&c, &row, MERAK_F32, 1);
+        kc_create(&c, &row, dtype, 1);
         c.call.attrs = &c.attrs;
         struct merak_conv_call call = {
             .kind = MERAK_CONV_Y,
@@ -214,6 +227,7 @@ static void most_forms_are_onednns(void **state)
             .samples = forms[i].samples,
             .I = forms[i].I,
             .O = forms[i].O,
+            .bf16 = dtype == MERAK_BF16,
             .x = c.call.operand[0].data,
             .w = c.call.operand[1].data,
             .y = merak_call_out(&c.call, 0)->data};
@@ -226,17 +240,33 @@ static void most_forms_are_onednns(void **state)
         free(call.scratch);
         kc_destroy(&c);
     }
-    print_message("# oneDNN has %d of %zu\n", n, FORMS);
+    print_message("# %s: oneDNN has %d of %zu\n", merak_dtype_name(dtype), n,
+                  FORMS);
+    return n;
+}
+
+/* Otherwise the rows above show nothing. */
+static void most_forms_are_onednns(void **state)
+{
+    int f32 = count_onednns(MERAK_F32), bf16 = count_onednns(MERAK_BF16);
+
+    (void)state;
+    (void)f32; /* other processors may have none */
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx2") && getenv("ONEDNN_MAX_CPU_ISA") == NULL)
-        assert_true(n >= 8);
+        assert_true(f32 >= 8);
 #endif
+    if (merak_gemm_is_native())
+        assert_true(bf16 >= 8);
+    else
+        assert_int_equal(bf16, 0);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tiles_make_the_whole),
+        cmocka_unit_test(tiles_in_bf16_make_the_whole),
         cmocka_unit_test(a_part_has_its_rows_of_the_whole),
         cmocka_unit_test(most_forms_are_onednns),
     };
