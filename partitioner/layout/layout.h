@@ -53,7 +53,8 @@ struct merak_place {
     uint8_t kind; /* enum merak_place_kind */
     int8_t dim;   /* MERAK_SPLIT: the dim; else -1 */
     /* Elements of the neighbours' parts that a rank has, too: in copies that
-     * windows read, which one exchange makes and nothing converts. */
+     * windows read, which an exchange along each axis makes and nothing
+     * converts. */
     uint8_t before, after;
 };
 
@@ -130,7 +131,9 @@ struct merak_hop {
  * no single collective with one box per peer does so.  An axis with another
  * one nested inside it on the same dim cannot be changed: that would move the
  * inner cuts.  If another axis is flat, only P -> R is possible, and, if the
- * flat axis is a lower one, other changes between P, R and F.
+ * flat axis is a lower one, other changes between P, R and F.  Where a rank has
+ * elements of its neighbours' along another axis, only a HALO, whose elements
+ * are then of these, too, and a SLICE are possible.
  */
 bool merak_layout_change(const struct merak_mesh *mesh,
                          const struct merak_layout *from, int axis,

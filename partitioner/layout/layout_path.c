@@ -141,6 +141,16 @@ static enum merak_convert_kind change_kind(const struct merak_place *a,
     return MERAK_CONVERT_NONE;
 }
 
+/* Parts of neighbours along other axes stay, and are widened or cut like a
+ * rank's own; those along this one are no one's to convert. */
+static bool keeps_reach(const struct merak_layout *from, int axis,
+                        enum merak_convert_kind kind)
+{
+    return !merak_layout_reaches(from) ||
+           (from->at[axis].before == 0 && from->at[axis].after == 0 &&
+            (kind == MERAK_CONVERT_HALO || kind == MERAK_CONVERT_SLICE));
+}
+
 bool merak_layout_change(const struct merak_mesh *mesh,
                          const struct merak_layout *from, int axis,
                          struct merak_place place, struct merak_hop *hop)
@@ -149,7 +159,7 @@ bool merak_layout_change(const struct merak_mesh *mesh,
 
     h.kind = change_kind(&from->at[axis], &place);
     h.to.at[axis] = place;
-    if (h.kind == MERAK_CONVERT_NONE || merak_layout_reaches(from))
+    if (h.kind == MERAK_CONVERT_NONE || !keeps_reach(from, axis, h.kind))
         return false;
     if ((place.before > 0 || place.after > 0) && !is_alone(mesh, &h.to, axis))
         return false;

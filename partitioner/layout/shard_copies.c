@@ -289,30 +289,59 @@ struct merak_value *merak_write_get(struct merak_shard_writer *w, int old,
     return value;
 }
 
-/* The hop from a copy to a layout with parts of neighbours'; false if there is
- * none.  What is whole is sliced. */
-static bool find_halo(const struct merak_shard_writer *w,
-                      const struct merak_copy *copy,
-                      const struct merak_layout *wide, struct merak_hop *hop)
+/* The hops from a copy to a layout with parts of neighbours', axis by axis: the
+ * second one's elements are of what the first has made, so that those of corners
+ * come with it.  -1: there is no such way. */
+static int find_halo(const struct merak_shard_writer *w,
+                     const struct merak_copy *copy,
+                     const struct merak_layout *wide,
+                     struct merak_hop hops[MERAK_MAX_AXES])
 {
-    const struct merak_layout *from = merak_write_layout(w, copy->value);
-    int x = 0;
+    struct merak_layout from = *merak_write_layout(w, copy->value);
+    int n = 0;
 
-    while (x < w->mesh.n_axes && merak_place_equal(&from->at[x], &wide->at[x]))
-        x++;
-    return x < w->mesh.n_axes &&
-           merak_layout_change(&w->mesh, from, x, wide->at[x], hop) &&
-           merak_layout_equal(&w->mesh, &hop->to, wide);
+    for (int x = 0; x < w->mesh.n_axes; x++) {
+        if (merak_place_equal(&from.at[x], &wide->at[x]))
+            continue;
+        if (!merak_layout_change(&w->mesh, &from, x, wide->at[x], &hops[n]))
+            return -1;
+        from = hops[n++].to;
+    }
+    return n;
 }
 
+static bool are_slices(const struct merak_hop *hops, int n)
+{
+    for (int h = 0; h < n; h++) {
+        if (hops[h].kind != MERAK_CONVERT_SLICE)
+            return false;
+    }
+    return n > 0;
+}
+
+static struct merak_value *emit_halo(struct merak_shard_writer *w, int old,
+                                     struct merak_value *value,
+                                     const struct merak_hop *hops, int n,
+                                     enum merak_phase phase, int forward)
+{
+    const struct rows_left left = {NULL, 0};
+
+    for (int h = 0; h < n && w->rc == MERAK_OK; h++) {
+        value = emit_hop(w, value, &left, &hops[h], phase, forward);
+        merak_write_add_copy(w, old, value, phase);
+    }
+    return value;
+}
+
+/* What is whole is sliced. */
 struct merak_value *merak_write_halo(struct merak_shard_writer *w, int old,
                                      const struct merak_layout *layout,
                                      const struct merak_layout *wide,
                                      enum merak_phase phase, int forward)
 {
-    struct rows_left left = {NULL, 0};
+    struct merak_hop hops[MERAK_MAX_AXES];
     struct merak_value *value;
-    struct merak_hop hop;
+    int n;
 
     if (w->rc != MERAK_OK)
         return NULL;
@@ -322,21 +351,17 @@ struct merak_value *merak_write_halo(struct merak_shard_writer *w, int old,
             return c->value;
     }
     for (struct merak_copy *c = w->entry[old].copies; c != NULL; c = c->next) {
-        if (!is_usable(w, old, c, phase) || !find_halo(w, c, wide, &hop) ||
-            hop.kind != MERAK_CONVERT_SLICE)
-            continue;
-        value = emit_hop(w, c->value, &left, &hop, phase, forward);
-        merak_write_add_copy(w, old, value, phase);
-        return value;
+        n = is_usable(w, old, c, phase) ? find_halo(w, c, wide, hops) : -1;
+        if (are_slices(hops, n))
+            return emit_halo(w, old, c->value, hops, n, phase, forward);
     }
     value = merak_write_get(w, old, layout, phase, forward);
     if (w->rc != MERAK_OK)
         return NULL;
-    if (!find_halo(w, &(struct merak_copy){.value = value}, wide, &hop)) {
+    n = find_halo(w, &(struct merak_copy){.value = value}, wide, hops);
+    if (n < 0) {
         fail_path(w, value, wide);
         return NULL;
     }
-    value = emit_hop(w, value, &left, &hop, phase, forward);
-    merak_write_add_copy(w, old, value, phase);
-    return value;
+    return emit_halo(w, old, value, hops, n, phase, forward);
 }
