@@ -15,7 +15,8 @@
  * truth [samples, 4], between -1.2 and 1.2.  The layers are those of MLPerf
  * HPC's CosmoFlow (Mathuriya et al. 2018, arXiv:1808.04728), with a rectifier
  * that does not leak.  A cube of 512 points a side needs 25 GB for its first
- * layers in bf16: `--cp` cuts it into slabs, whose ranks exchange planes.
+ * layers in bf16: `--cp` cuts it into slabs or, along two or three dims, into
+ * blocks, whose ranks exchange the points on their faces.
  */
 #include <merak/merak.h>
 

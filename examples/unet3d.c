@@ -19,8 +19,8 @@
  * samples are computed at once.  SIDE,WIDTH in the place of SIDE has WIDTH
  * channels in the first layer in the place of 32; SIDE,WIDTH,nearest repeats
  * points on the way up, before the convolution that follows anyway, in the place
- * of transposed convolutions.  `--cp` cuts scans into slabs, whose ranks exchange
- * planes, and the sums of norms.
+ * of transposed convolutions.  `--cp` cuts scans into slabs or blocks, whose ranks
+ * exchange the points on their faces, and the sums of norms.
  */
 #include <merak/merak.h>
 

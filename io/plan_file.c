@@ -12,8 +12,8 @@
  *   plan        {tp, pp, dp, order, cp, ep, chunks, microbatches,
  *               micro_batch, schedule, sub_pipeline, recompute, memory_bytes,
  *               zero1, sp, dtype, scatter, cut, drop, branches, tp_batch,
- *               expert_room, ep_form, cp_form, cp_order, fetch, grad_sum,
- *               tp_axes, dp_in, zero_home, offload, split,
+ *               expert_room, ep_form, cp_axes, cp_form, cp_order, fetch,
+ *               grad_sum, tp_axes, dp_in, zero_home, offload, split,
  *               tp_plan, loss_pieces, lossy_hops}: struct merak_plan
  *               as text; cp, ep and dp_in are present only if they are not 1,
  *               branches and those behind it if they are not the usual (older

@@ -89,16 +89,30 @@ static void name_indices(struct merak_signature *sig,
     }
 }
 
-char merak_graph_sequence_letter(const struct merak_graph *graph)
+static bool has_letter(const struct merak_graph *graph, char letter)
 {
-    for (const char *letter = "tzyx"; *letter != '\0'; letter++) {
-        for (int i = 0; i < graph->n_inputs; i++) {
-            if (memchr(graph->input[i].letter, *letter,
-                       (size_t)graph->input[i].shape.ndim) != NULL)
-                return *letter;
-        }
+    for (int i = 0; i < graph->n_inputs; i++) {
+        if (memchr(graph->input[i].letter, letter,
+                   (size_t)graph->input[i].shape.ndim) != NULL)
+            return true;
+    }
+    return false;
+}
+
+char merak_graph_space_letter(const struct merak_graph *graph, int k)
+{
+    for (const char *letter = "zyx"; *letter != '\0'; letter++) {
+        if (has_letter(graph, *letter) && k-- == 0)
+            return *letter;
     }
     return 0;
+}
+
+char merak_graph_sequence_letter(const struct merak_graph *graph)
+{
+    return has_letter(graph, MERAK_LETTER_POSITIONS)
+               ? MERAK_LETTER_POSITIONS
+               : merak_graph_space_letter(graph, 0);
 }
 
 enum merak_status merak_graph_check_seq(const struct merak_graph *graph,

@@ -37,6 +37,9 @@ bool merak_value_has_positions(const struct merak_value *value);
 /* What a rank's part of a sample is a part of: positions, or, of a model
  * without sequences, the first dim of space that an input has; 0: neither. */
 char merak_graph_sequence_letter(const struct merak_graph *graph);
+/* The k-th dim of space that inputs have, of z, y and x in this order; 0: there
+ * are fewer. */
+char merak_graph_space_letter(const struct merak_graph *graph, int k);
 /* MERAK_ERR_CONFIG if a length of sequences was given, not 0, and the model
  * has none. */
 enum merak_status merak_graph_check_seq(const struct merak_graph *graph,

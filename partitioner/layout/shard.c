@@ -252,12 +252,30 @@ static void count_form(const struct merak_sharded *s,
     cuts->exchanged += exchanges;
 }
 
+/* The axes along which dims of space are cut. */
+static void find_grid(const struct merak_sharded *s,
+                      struct merak_sequence_cuts *cuts)
+{
+    int n = 0;
+
+    for (int a = 0; a < merak_sharded_tensor_axes(s); a++) {
+        char letter = merak_axis_letter(s->graph, &s->mesh, a);
+
+        if (s->mesh.axis[a].role != MERAK_AXIS_SEQUENCE ||
+            !merak_letter_is_space(letter))
+            continue;
+        cuts->grid |= (int64_t)s->mesh.axis[a].size << (16 * n);
+        cuts->letters[n++] = letter;
+    }
+}
+
 void merak_sharded_sequence_cuts(const struct merak_sharded *sharded,
                                  struct merak_sequence_cuts *cuts)
 {
     *cuts = (struct merak_sequence_cuts){
         .letter = merak_graph_sequence_letter(sharded->graph)};
     cuts->head_tail = sharded->graph->position_pieces > 0;
+    find_grid(sharded, cuts);
     for (int v = 0; v < sharded->graph->n_values; v++)
         cuts->over_tp = cuts->over_tp || is_cut_over_tp(sharded, v);
     for (int n = 0; n < sharded->graph->n_nodes; n++) {
@@ -358,6 +376,29 @@ merak_sharded_of(const struct merak_sharded *sharded, int stage)
     return sharded->by_stage == NULL ? sharded : sharded->by_stage[stage];
 }
 
+/* What the search counts for slicing inputs that were written as the parts that
+ * ranks load. */
+static double loaded_s(const struct search *s)
+{
+    double seconds = 0;
+
+    for (int v = 0; v < s->graph->n_values; v++) {
+        const struct merak_value *old = s->graph->value[v];
+        const struct merak_graph *written = s->sharded->graph;
+        int n = 0;
+
+        while (n < written->n_values && old->kind == MERAK_VALUE_INPUT &&
+               !(written->value[n]->kind == MERAK_VALUE_INPUT &&
+                 written->value[n]->input == old->input))
+            n++;
+        if (old->kind == MERAK_VALUE_INPUT && n < written->n_values)
+            seconds += merak_shard_convert_s(
+                s->costs, v, 0,
+                merak_layout_code(&s->sharded->mesh, &s->sharded->layout[n]));
+    }
+    return seconds;
+}
+
 /* With the cheapest layouts over a mesh, which cost *cost_p seconds. */
 static enum merak_status shard_over(const struct merak_graph *graph,
                                     const struct merak_shard_options *opt,
@@ -403,8 +444,8 @@ static enum merak_status shard_over(const struct merak_graph *graph,
         rc = copy_parts(opt->parts, &s.sharded->parts, err);
     if (rc != MERAK_OK)
         goto out;
+    *cost_p = s.cost + merak_shard_halos_s(s.costs, s.sharded) - loaded_s(&s);
     *sharded_p = s.sharded;
-    *cost_p = s.cost;
     s.sharded = NULL;
 out:
     merak_shard_costs_destroy(s.costs);
@@ -422,7 +463,7 @@ enum merak_status merak_shard_described(const struct merak_graph *graph,
                                         struct merak_error *err)
 {
     struct merak_sharded *best = NULL;
-    struct merak_mesh mesh[2];
+    struct merak_mesh mesh[MERAK_MAX_MESHES];
     double least = INFINITY;
     int n = 0;
     enum merak_status rc = merak_shard_meshes(graph, opt, mesh, &n, err);

@@ -43,6 +43,10 @@
  * divided.  Boxes count positions in the order of graph->position_pieces, so
  * that no layout knows of it.
  *
+ * Space.  A model without sequences has its first dims of space cut along cp:
+ * one, or two or three with an axis for each ("cp.0" ..).  What windows read of
+ * neighbours' parts comes along one axis after another.
+ *
  * Experts ("ep").  One more axis, the outermost, cuts these, which it must, and
  * all else by samples, or tables by their vocabulary.  A rank then gathers the
  * tokens of all ranks, computes the rows of its experts, and sums of all ranks
@@ -120,6 +124,9 @@ struct merak_shard_options {
     int64_t tp_axes; /* its factors, an axis each, the first outermost
                         (base/factors.h); 0: chosen by the heads */
     int cp; /* context parallelism; 0 or 1: sequences are whole */
+    int64_t cp_axes; /* of a model without sequences: its factors, an axis for
+                        each dim of space; 0: those with the least to
+                        exchange */
     enum merak_cp_form cp_form;
     enum merak_cp_order cp_order;
     int ep;     /* > 1: ranks of an axis for experts */
@@ -235,6 +242,8 @@ bool merak_sharded_asks(const struct merak_sharded *sharded, int node);
 /* How sequences are cut. */
 struct merak_sequence_cuts {
     char letter;  /* what cp cuts, or would: merak_graph_sequence_letter() */
+    int64_t grid; /* of dims of space, factors of cp (base/factors.h) */
+    char letters[4]; /* of each */
     bool over_tp; /* some values, by an axis for weights */
     /* Along cp: how many attentions have keys gathered, and heads exchanged. */
     int gathered, exchanged;
@@ -242,6 +251,9 @@ struct merak_sequence_cuts {
 };
 void merak_sharded_sequence_cuts(const struct merak_sharded *sharded,
                                  struct merak_sequence_cuts *cuts);
+/* "; over cp samples are cut along z and y, 4 x 2" */
+void merak_space_cuts_text(const struct merak_sequence_cuts *cuts, char *text,
+                           size_t bytes);
 enum merak_status merak_sharded_print(const struct merak_sharded *sharded,
                                       char **text_p,
                                       struct merak_error *err) MERAK_CHECKED;

@@ -335,6 +335,51 @@ double merak_shard_param_s(const struct merak_shard_costs *costs, int value,
            costs->cost->bytes_per_s / MERAK_SHARD_MICROBATCHES;
 }
 
+/* Elements that the busiest rank receives of its neighbours along an axis. */
+static double halo_words(const struct merak_mesh *mesh,
+                         const struct merak_shape *shape,
+                         const struct merak_layout *from,
+                         const struct merak_layout *to)
+{
+    int ranks = 1;
+    size_t most = 0;
+
+    for (int x = 0; x < mesh->n_axes; x++)
+        ranks *= mesh->axis[x].size;
+    for (int r = 0; r < ranks; r++) {
+        int coord[MERAK_MAX_AXES] = {0}, rest = r;
+        struct merak_box had, has;
+        size_t words;
+
+        for (int x = mesh->n_axes - 1; x >= 0; rest /= mesh->axis[x--].size)
+            coord[x] = rest % mesh->axis[x].size;
+        merak_layout_box(mesh, from, shape, coord, &had);
+        merak_layout_box(mesh, to, shape, coord, &has);
+        words = merak_box_count(&has) - merak_box_count(&had);
+        most = words > most ? words : most;
+    }
+    return (double)most;
+}
+
+double merak_shard_halos_s(const struct merak_shard_costs *costs,
+                           const struct merak_sharded *sharded)
+{
+    double seconds = 0;
+
+    for (int n = 0; n < sharded->graph->n_nodes; n++) {
+        const struct merak_hop *hop = &sharded->hop[n];
+        const struct merak_value *v = sharded->graph->node[n]->in[0];
+
+        if (hop->kind == MERAK_CONVERT_HALO)
+            seconds += merak_links_message_s(
+                &costs->cost->links, 0,
+                halo_words(&sharded->mesh, &v->shape, &sharded->layout[v->id],
+                           &hop->to) *
+                    (double)merak_dtype_bytes(v->dtype));
+    }
+    return seconds;
+}
+
 /* The loss and what is recycled by the next pass are needed whole. */
 static bool is_whole(const struct merak_graph *graph,
                      const struct merak_value *value)

@@ -48,14 +48,20 @@ struct merak_cut_rule {
 /* --- shard_mesh.c: the axes within a stage --------------------------------
  */
 
-/* The mesh, or two, of which the one with the cheaper layouts is to be taken:
- * cp is one axis, or two if not all of its ranks can exchange heads but those
- * of the second can.  MERAK_ERR_CONFIG if tp, or cp, does not divide what it
- * has to cut. */
+/* The mesh, or several, of which the one with the cheapest layouts is to be
+ * taken: cp is one axis, or two if not all of its ranks can exchange heads but
+ * those of the second can; or an axis for each of one, two or three dims of
+ * space.  MERAK_ERR_CONFIG if tp, or cp, does not divide what it has to cut. */
+#define MERAK_MAX_MESHES 3
 enum merak_status merak_shard_meshes(const struct merak_graph *graph,
                                      const struct merak_shard_options *opt,
-                                     struct merak_mesh mesh[2], int *n_p,
+                                     struct merak_mesh mesh[MERAK_MAX_MESHES],
+                                     int *n_p,
                                      struct merak_error *err) MERAK_CHECKED;
+/* What an axis for sequences cuts: positions, or of a model without them the
+ * dim of space that has the axis' place among all of these. */
+char merak_axis_letter(const struct merak_graph *graph,
+                       const struct merak_mesh *mesh, int axis);
 /* Is it the first of cp's two axes? */
 bool merak_axis_is_outer(const struct merak_mesh *mesh, int axis);
 /* In how many pieces ranks of cp have sequences, if that is of use; 0: in
@@ -68,6 +74,25 @@ enum merak_status merak_shard_check_cp(const struct merak_graph *graph,
                                        const struct merak_mesh *mesh,
                                        const struct merak_shard_options *opt,
                                        struct merak_error *err) MERAK_CHECKED;
+
+/* --- shard_space.c: dims of space ----------------------------------------- */
+
+/*
+ * Factors of cp, the first for the first dim of space: what --cp-axes says, or,
+ * of one, two and three of them, those whose busiest rank has the fewest points
+ * on its faces.
+ *
+ *   most  axes that cp may have
+ *   *n_p  how many; 1 grid of none for models that cp cuts by positions
+ *
+ * MERAK_ERR_CONFIG if no factors divide the points of the inputs, or those that
+ * are asked for do not.
+ */
+enum merak_status merak_space_grids(const struct merak_graph *graph,
+                                    const struct merak_shard_options *opt,
+                                    int most, int64_t grid[MERAK_MAX_MESHES],
+                                    int *n_p,
+                                    struct merak_error *err) MERAK_CHECKED;
 
 /* --- shard_strategy.c: what a cut of a node means ------------------------- */
 
@@ -172,6 +197,10 @@ double merak_shard_node_s(const struct merak_shard_costs *costs,
 /* Of holding a parameter in this layout, per step and micro-batch. */
 double merak_shard_param_s(const struct merak_shard_costs *costs, int value,
                            int code);
+/* Of all exchanges with neighbours in a written graph, which the search leaves
+ * out: along an axis all layouts have the same. */
+double merak_shard_halos_s(const struct merak_shard_costs *costs,
+                           const struct merak_sharded *sharded);
 /* Of making whole, from these layouts, the outputs that are needed whole. */
 double merak_shard_whole_s(struct merak_shard_costs *costs,
                            const struct merak_node *node, const int *code);

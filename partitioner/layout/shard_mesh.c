@@ -234,31 +234,6 @@ static bool has_sequences(const struct merak_graph *graph)
     return merak_graph_sequence_letter(graph) == MERAK_LETTER_POSITIONS;
 }
 
-/* Inputs that are cut over cp by a dim of space. */
-static enum merak_status check_space(const struct merak_graph *graph, size_t cp,
-                                     struct merak_error *err)
-{
-    char letter = merak_graph_sequence_letter(graph);
-
-    if (letter == 0 || letter == MERAK_LETTER_POSITIONS)
-        return MERAK_OK;
-    for (int i = 0; i < graph->n_inputs; i++) {
-        const struct merak_input *input = &graph->input[i];
-        const char *at =
-            memchr(input->letter, letter, (size_t)input->shape.ndim);
-        size_t n = at == NULL ? cp : input->shape.dim[at - input->letter];
-
-        if (n % cp == 0)
-            continue;
-        merak_fail(err, MERAK_ERR_CONFIG,
-                   "input %s has %zu points along %c, which cannot be cut over "
-                   "cp=%zu",
-                   input->name, n, letter, cp);
-        return merak_divisors_fix(n, cp, err);
-    }
-    return MERAK_OK;
-}
-
 /* --- all numbers ---------------------------------------------------------- */
 
 static enum merak_status check(const struct merak_graph *graph,
@@ -295,7 +270,6 @@ static enum merak_status check(const struct merak_graph *graph,
                            opt->ep > 1 ? tp * (size_t)opt->ep : tp, err);
     if (rc != MERAK_OK)
         return rc;
-    rc = check_space(graph, cp, err);
     if (rc != MERAK_OK)
         return rc;
     if (has_sequences(graph) && graph->seq % cp != 0) {
@@ -382,22 +356,25 @@ static size_t exchanging(const struct merak_shard_options *opt,
 
 /* Where a dim is cut along several axes only the last can be gathered by
  * itself: ep and cp come first, so that sequence parallelism gathers a rank's
- * own part, and samples over tp are exchanged for heads of a rank's own.  Of
- * cp, `inner` ranks are the last, if they are more than 1. */
+ * own part, and samples over tp are exchanged for heads of a rank's own.
+ * cp_axes: factors of cp, or 0, if it is one axis. */
 static void make_mesh(const struct merak_shard_options *opt, size_t kv,
-                      size_t inner, struct merak_mesh *mesh)
+                      int64_t cp_axes, struct merak_mesh *mesh)
 {
     size_t size[MERAK_STAGE_AXES];
-    int n = tensor_axes(opt, kv, size);
+    int n = tensor_axes(opt, kv, size), list[MERAK_MAX_FACTORS] = {opt->cp};
+    int n_cp = cp_axes > 0 ? merak_factors_list(cp_axes, list) : opt->cp > 1;
 
     *mesh = (struct merak_mesh){0};
     if (opt->ep > 1)
         add_axis(mesh, "ep", (size_t)opt->ep, MERAK_AXIS_EXPERTS);
-    if (opt->cp > 1)
-        add_axis(mesh, inner > 1 ? "cp.0" : "cp", (size_t)opt->cp / inner,
-                 MERAK_AXIS_SEQUENCE);
-    if (inner > 1)
-        add_axis(mesh, "cp.1", inner, MERAK_AXIS_SEQUENCE);
+    for (int i = 0; i < n_cp; i++) {
+        char name[8] = "cp";
+
+        if (n_cp > 1)
+            snprintf(name, sizeof(name), "cp.%d", i);
+        add_axis(mesh, name, (size_t)list[i], MERAK_AXIS_SEQUENCE);
+    }
     for (int i = 0; i < n; i++) {
         char name[8] = "tp";
 
@@ -409,24 +386,36 @@ static void make_mesh(const struct merak_shard_options *opt, size_t kv,
 
 enum merak_status merak_shard_meshes(const struct merak_graph *graph,
                                      const struct merak_shard_options *opt,
-                                     struct merak_mesh mesh[2], int *n_p,
-                                     struct merak_error *err)
+                                     struct merak_mesh mesh[MERAK_MAX_MESHES],
+                                     int *n_p, struct merak_error *err)
 {
+    int64_t grid[MERAK_MAX_MESHES] = {0};
+    size_t size[MERAK_STAGE_AXES], inner;
     struct heads heads;
     enum merak_status rc;
-    size_t inner;
+    int n_grids = 0;
 
     find_heads(graph, &heads);
     rc = check(graph, opt, &heads, err);
+    if (rc == MERAK_OK)
+        rc = merak_space_grids(graph, opt,
+                               MERAK_STAGE_AXES - (opt->ep > 1) -
+                                   (opt->shared > 0) -
+                                   tensor_axes(opt, heads.kv, size),
+                               grid, &n_grids, err);
     if (rc != MERAK_OK)
         return rc;
     inner = exchanging(opt, &heads);
     *n_p = 0;
-    if (inner == 1 || opt->cp_form != MERAK_CP_HEADS ||
-        exchanges_all(opt, &heads, cp_of(opt)))
-        make_mesh(opt, heads.kv, 1, &mesh[(*n_p)++]);
+    for (int g = 0; g < n_grids; g++) {
+        if (inner == 1 || opt->cp_form != MERAK_CP_HEADS ||
+            exchanges_all(opt, &heads, cp_of(opt)))
+            make_mesh(opt, heads.kv, grid[g], &mesh[(*n_p)++]);
+    }
     if (inner > 1)
-        make_mesh(opt, heads.kv, inner, &mesh[(*n_p)++]);
+        make_mesh(opt, heads.kv,
+                  (int64_t)(cp_of(opt) / inner) | (int64_t)inner << 16,
+                  &mesh[(*n_p)++]);
     return MERAK_OK;
 }
 
@@ -493,6 +482,19 @@ bool merak_axis_is_outer(const struct merak_mesh *mesh, int axis)
     return axis + 1 < mesh->n_axes &&
            mesh->axis[axis].role == MERAK_AXIS_SEQUENCE &&
            mesh->axis[axis + 1].role == MERAK_AXIS_SEQUENCE;
+}
+
+char merak_axis_letter(const struct merak_graph *graph,
+                       const struct merak_mesh *mesh, int axis)
+{
+    char letter = merak_graph_sequence_letter(graph);
+    int before = 0;
+
+    for (int x = 0; x < axis; x++)
+        before += mesh->axis[x].role == MERAK_AXIS_SEQUENCE;
+    return letter == MERAK_LETTER_POSITIONS
+               ? letter
+               : merak_graph_space_letter(graph, before);
 }
 
 /* A node that is no attention reads positions of other ranks. */

@@ -28,9 +28,9 @@
  * positions which it cannot be cut along, attention, may be cut by heads
  * instead.
  *
- * A model without sequences is cut by its first dim of space along that axis:
- * nodes with windows over it then read what their neighbours have, and those
- * whose weights run along it are whole.
+ * A model without sequences is cut by its first dim of space along that axis,
+ * by its second one along a second: nodes with windows over it then read what
+ * their neighbours have, and those whose weights run along it are whole.
  *
  * Along an axis for experts, these are cut where a node has them; all else is
  * cut by samples, or by its vocabulary, or not at all.
@@ -379,7 +379,7 @@ static int list_sequence_cuts(const struct choice *c, int axis, int8_t *cuts)
 {
     size_t parts = (size_t)c->mesh->axis[axis].size;
     bool whole = merak_node_needs_sequences(c->node, c->sig);
-    char letter = merak_graph_sequence_letter(c->graph);
+    char letter = merak_axis_letter(c->graph, c->mesh, axis);
     bool heads = whole && c->rule->cp != MERAK_CP_GATHER;
     bool positions = !whole || c->rule->cp != MERAK_CP_HEADS ||
                      merak_axis_is_outer(c->mesh, axis);

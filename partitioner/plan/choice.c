@@ -196,6 +196,9 @@ STRUCT(lossy, lossy, .key = "lossy_hops", .between = "-",
 #define CP_FORM_TEXT                                                         \
     "what ranks of a sequence do for attention: gather keys and values, or " \
     "exchange heads (auto: whichever is faster, each for itself)"
+#define CP_AXES_TEXT                                                        \
+    "cp as a grid over dims of space: its factors, the first for the first " \
+    "dim (those with the fewest points to exchange)"
 #define CP_ORDER_TEXT                                                         \
     "positions of a rank of cp: a piece of the head and one of the tail, or " \
     "all in a row (auto: whichever is less attention for the rank with most)"
@@ -300,6 +303,10 @@ const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
         BOTH(CP, "cp", INT, cp, CP_TEXT, CP_TEXT, DEGREE, .words = "auto"),
         .key = "cp", IN_PLAN(cp), .usual = 1, .is_implied = true,
         .is_told = true, NEAR(usual, 0, 12)},
+    [MERAK_CHOICE_CP_AXES] = {
+        BOTH(CP_AXES, "cp-axes", GRID, cp_axes, CP_AXES_TEXT, CP_AXES_TEXT),
+        .key = "cp_axes", IN_PLAN(cp_axes), .is_implied = true,
+        .is_settled = true, .is_told = true, NEAR(usual, 0, 21)},
     [MERAK_CHOICE_CP_FORM] = {
         BOTH(CP_FORM, "cp-form", WORD, cp_form, CP_FORM_TEXT, CP_FORM_TEXT,
              .words = "auto|gather|heads"),

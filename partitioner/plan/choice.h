@@ -23,6 +23,7 @@ enum merak_choice_id {
     MERAK_CHOICE_DP,
     MERAK_CHOICE_DP_IN,
     MERAK_CHOICE_CP,
+    MERAK_CHOICE_CP_AXES,
     MERAK_CHOICE_CP_FORM,
     MERAK_CHOICE_CP_ORDER,
     MERAK_CHOICE_TP_AXES,
@@ -61,6 +62,7 @@ struct merak_choices {
     int cp;         /* likewise */
     int64_t tp_axes; /* likewise, and AUTO stays; or 0: by the heads */
     int ep; /* likewise, and AUTO stays in a search: 0 beside a tp is 1 */
+    int64_t cp_axes; /* 0: those with the least to exchange */
     enum merak_cp_form cp_form;
     enum merak_cp_order cp_order;
     size_t micro_batch;   /* sequences; both halves of a sub-pipeline */

@@ -128,10 +128,13 @@ enum merak_status merak_choices_check_cp(const struct merak_choices *choices,
         name = merak_choice[MERAK_CHOICE_CP_ORDER].option.name;
     if (choices->cp_form != MERAK_CP_AUTO)
         name = merak_choice[MERAK_CHOICE_CP_FORM].option.name;
+    if (choices->cp_axes != 0)
+        name = merak_choice[MERAK_CHOICE_CP_AXES].option.name;
     if (name == NULL || cp > 1 || cp == MERAK_OPTION_AUTO)
         return MERAK_OK;
     return merak_fail(err, MERAK_ERR_CONFIG,
-                      "--%s is about sequences that are cut over ranks, and "
+                      "--%s is about %s that %s cut over ranks, and "
                       "cp is 1: give --cp N or --cp auto, or leave out --%s",
-                      name, name);
+                      name, choices->cp_axes != 0 ? "space" : "sequences",
+                      choices->cp_axes != 0 ? "is" : "are", name);
 }

@@ -150,6 +150,11 @@ enum merak_status merak_choices_settle(struct merak_choices *choices,
         choices->tp = (int)merak_factors_product(choices->tp_axes);
         choices->given[MERAK_CHOICE_TP] = true;
     }
+    if (choices->cp_axes > 0 && choices->cp == 0 &&
+        merak_factors_product(choices->cp_axes) <= MERAK_MAX_FACTOR) {
+        choices->cp = (int)merak_factors_product(choices->cp_axes);
+        choices->given[MERAK_CHOICE_CP] = true;
+    }
     return MERAK_OK;
 }
 

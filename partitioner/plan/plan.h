@@ -103,6 +103,8 @@ struct merak_plan {
     int tp, pp, dp; /* tp and dp of every stage: read by mesh.h */
     int64_t tp_axes; /* factors of tp, an axis each; 0: chosen by the heads */
     int cp; /* ranks that a sequence is cut over, inside a stage; 0: 1 */
+    int64_t cp_axes; /* its factors, an axis for each dim of space; 0: those
+                        with the least to exchange */
     enum merak_cp_form cp_form;
     enum merak_cp_order cp_order;
     int ep; /* ranks that have a part of the experts each, and samples of all

@@ -333,6 +333,7 @@ static void rate_layouts(struct merak_search *s, const struct sizes *at,
         .expert_room =
             pin->expert_room > 0 ? pin->expert_room : MERAK_EXPERT_ROOM,
         .cp = merak_search_cp(s->in),
+        .cp_axes = pin->cp_axes,
         .cp_form = pin->cp_form,
         .cp_order = pin->cp_order,
         .tp_axes = merak_search_axes(s),

@@ -77,7 +77,8 @@ static bool same_options(const struct merak_shard_options *a,
                          const struct merak_shard_options *b)
 {
     return a->tp == b->tp && a->ep == b->ep && a->cp == b->cp &&
-           a->tp_axes == b->tp_axes && a->cp_form == b->cp_form &&
+           a->tp_axes == b->tp_axes && a->cp_axes == b->cp_axes &&
+           a->cp_form == b->cp_form &&
            a->cp_order == b->cp_order && a->shared == b->shared &&
            (a->shared == 0 || a->stages == b->stages) && a->sp == b->sp &&
            a->tp_batch_percent == b->tp_batch_percent &&

@@ -46,6 +46,7 @@ static bool rate_samples(struct merak_search *s, int tp, int percent)
                              .ep = 1,
                              .expert_room = MERAK_EXPERT_ROOM,
                              .cp = merak_search_cp(s->in),
+                             .cp_axes = pin->cp_axes,
                              .cp_form = pin->cp_form,
                              .cp_order = pin->cp_order,
                              .tp_axes = merak_search_axes(s),

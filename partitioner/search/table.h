@@ -72,7 +72,7 @@ struct merak_segment {
 
 struct merak_table {
     struct merak_plan
-        plan; /* tp, ep, ep_form, expert_room, cp, cp_form, cp_order,
+        plan; /* tp, ep, ep_form, expert_room, cp, cp_axes, cp_form, cp_order,
                  tp_axes, sp,
                  tp_batch_percent, micro_batch, loss_pieces and branches of
                  the plans it is for; the rest is 0 */

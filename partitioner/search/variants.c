@@ -303,7 +303,8 @@ static bool same_key(const struct merak_plan *a, const struct merak_plan *b)
 {
     return a->tp == b->tp && a->tp_axes == b->tp_axes && a->ep == b->ep &&
            a->expert_room == b->expert_room && a->ep_form == b->ep_form &&
-           a->cp == b->cp && a->cp_form == b->cp_form &&
+           a->cp == b->cp && a->cp_axes == b->cp_axes &&
+           a->cp_form == b->cp_form &&
            a->cp_order == b->cp_order && a->sp == b->sp &&
            a->micro_batch == b->micro_batch &&
            merak_plan_loss_pieces(a) == merak_plan_loss_pieces(b) &&

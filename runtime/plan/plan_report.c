@@ -76,8 +76,7 @@ void plan_report_choice(const struct merak_search_result *r, char *text,
                  c->cuts.over_tp ? "sequences are" : "no sequence is");
     n = strlen(text);
     if (c->plan.cp > 1 && c->cuts.letter != MERAK_LETTER_POSITIONS)
-        snprintf(text + n, bytes - n, "; over cp samples are cut along %c",
-                 c->cuts.letter);
+        merak_space_cuts_text(&c->cuts, text + n, bytes - n);
     else if (c->plan.cp > 1)
         snprintf(text + n, bytes - n,
                  "; over cp (%s) keys are gathered in %d attention%s, heads "

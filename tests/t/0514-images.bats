@@ -71,12 +71,12 @@ volumes()
         "${@:2}"
 }
 
-@test "volumes cut into slabs have the sums of whole ones" {
+@test "volumes cut along two dims have the sums of whole ones" {
     "$TESTS/make_volumes.py" "$RUNS" 40 16
     chmod -R a+rX "$RUNS"
     volumes u-one
-    CP=2 volumes u-slabs
-    hold_runs near --loss 1e-6 "$RUNS/u-one" "$RUNS/u-slabs"
+    CP=4 volumes u-blocks --cp-axes 2x2
+    hold_runs near --loss 1e-6 "$RUNS/u-one" "$RUNS/u-blocks"
 }
 
 # The entropy of the classes is 0.48.

@@ -16,6 +16,7 @@ static inline struct merak_plan_file plan_sample(void)
                                              .pp = 2,
                                              .dp = 3,
                                              .cp = 2,
+                                             .cp_axes = 2,
                                              .cp_form = MERAK_CP_HEADS,
                                              .cp_order = MERAK_CP_CONTIGUOUS,
                                              .tp_axes = 2,

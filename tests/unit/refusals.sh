@@ -98,6 +98,10 @@ experts="--model $top/tests/vectors/hf/mixtral.json --seq 8 --ep 2"
 search="--device h100 --ranks-per-node 4 --global-batch 8"
 says 66 "--cp-form is about sequences that are cut over ranks, and cp is 1: give" \
     plan --model small.json --device cpu --cp-form heads
+says 66 "--cp-axes is about space that is cut over ranks, and cp is 1" \
+    plan --model small.json --device cpu --cp 1 --cp-axes 2
+says 66 "--cp-axes 2x2 cuts dims of space, and this model has sequences: leave" \
+    plan --model small.json $search --cp-axes 2x2
 says 66 "or leave out --cp-order" plan --model small.json --device cpu --cp 1 \
     --cp-order contiguous
 says 66 "or leave out --cp-order" $train --cp-order head-tail

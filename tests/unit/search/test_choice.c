@@ -244,6 +244,7 @@ static void a_plan_is_its_choices(void **state)
                                     .dp = 4,
                                     .dp_in = 2,
                                     .cp = 2,
+                                    .cp_axes = 2,
                                     .cp_form = MERAK_CP_GATHER,
                                     .cp_order = MERAK_CP_HEAD_TAIL,
                                     .tp_axes = 2,
@@ -267,8 +268,8 @@ static void a_plan_is_its_choices(void **state)
     (void)state;
     assert_string_equal(
         line,
-        "tp=2,ep=4,pp=3,dp=4,dp-in=2,cp=2,cp-form=gather,"
-        "cp-order=head-tail,tp-axes=2,"
+        "tp=2,ep=4,pp=3,dp=4,dp-in=2,cp=2,cp-axes=2,"
+        "cp-form=gather,cp-order=head-tail,tp-axes=2,"
         "micro-batch=8,schedule=interleaved,chunks=2,"
         "sub-pipeline=yes,zero=0,order=tp-pp-dp,sp=on,"
         "recompute=selective,tp-batch=75,split=b1-2,"

@@ -39,6 +39,7 @@ static void saved_plans_are_read_back(void **state)
     assert_int_equal(p->pp, 2);
     assert_int_equal(p->dp, 3);
     assert_int_equal(p->cp, 2);
+    assert_int_equal(p->cp_axes, 2);
     assert_int_equal(p->cp_form, MERAK_CP_HEADS);
     assert_int_equal(p->cp_order, MERAK_CP_CONTIGUOUS);
     assert_int_equal(p->tp_axes, 2);
