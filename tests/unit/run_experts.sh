@@ -48,7 +48,7 @@ seq 4000 >text
 "$merak" data pack --tokenizer byte --out d text >/dev/null || exit 1
 config mixtral >mixtral.json
 config glm4_moe >glm4.json
-echo 1..52
+echo 1..54
 
 train plain --model mixtral.json --steps 4
 ok $? "a mixture trains" log
@@ -228,6 +228,15 @@ sed 's/0\.mlp\.experts\.down_proj/0.mlp.experts.down_prox/' \
     >folder/model.safetensors
 says "has no tensor model.layers.0.mlp.experts.down_proj, the nearest" \
     ckpt import folder --out x
+# numbers in MXFP4 whose scales have another name, or shape
+cp "$vectors/weights/mxfp4.config.json" folder/config.json
+for edit in "s/down_proj_scales/down_proj_scalez/|has no tensor model.layers.0.mlp.experts.down_proj, the nearest" \
+    "s/\[2,32,2\]/[2,16,4]/|down_proj_blocks and _scales: expected 16 bytes of"; do
+    sed "${edit%|*}" "$vectors/weights/mxfp4.model.safetensors" \
+        >folder/model.safetensors
+    says "${edit#*|}" ckpt import folder --out x
+done
+cp "$vectors/weights/qwen3_moe.config.json" folder/config.json
 cp "$vectors/weights/qwen3.model.safetensors" folder/model.safetensors
 says "has no tensor lm_head.weight (and 26 more)" ckpt import folder --out x
 

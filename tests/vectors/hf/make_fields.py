@@ -37,7 +37,7 @@ from transformers.utils import generic
 FAMILIES = ["gpt2", "llama", "qwen2", "qwen3", "mistral", "phi3", "olmo2",
             "gemma2", "gemma", "gemma3_text", "arcee", "granite", "smollm3",
             "olmo3", "stablelm", "starcoder2", "phi", "gpt_neox",
-            "deepseek_v3", "bert", "t5"]
+            "deepseek_v3", "gpt_oss", "bert", "t5"]
 # Of what is not trained on the next token.
 MODELS = {"bert": AutoModelForMaskedLM, "t5": AutoModelForSeq2SeqLM}
 SMALL = {"vocab_size": 64, "hidden_size": 16, "intermediate_size": 16,
