@@ -83,18 +83,21 @@ static void find_hangs(const struct merak_run_log *log,
     free(entry);
 }
 
+/* A metrics file has no owner beside it: who writes it may be at its first
+ * step. */
 static enum merak_run_phase phase_of(const char *dir,
                                      const struct merak_run_state *s)
 {
     double patience = fmax(SILENT_S, SILENT_STEPS * s->step_s);
     char owner[PATH_MAX];
-    bool owned;
+    struct stat st;
 
     if (s->steps > 0 && s->step >= s->steps)
         return MERAK_RUN_DONE;
+    if (s->step == 0 && stat(dir, &st) == 0 && S_ISREG(st.st_mode))
+        return MERAK_RUN_STARTING;
     snprintf(owner, sizeof(owner), "%s/OWNER", dir);
-    owned = access(owner, F_OK) == 0;
-    if (!owned)
+    if (access(owner, F_OK) != 0)
         return MERAK_RUN_STOPPED;
     if (s->silent_s > patience)
         return MERAK_RUN_SILENT;

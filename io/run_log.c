@@ -196,6 +196,11 @@ static enum merak_status load(struct merak_run_log *log, const char *dir,
     steps = each_line(log, log->metrics, last, take_step, &rc);
     if (rc != MERAK_OK)
         return merak_fail_nomem(err, log->n * sizeof(*log->step));
+    if (!S_ISDIR(st.st_mode) && steps && log->n == 0 && st.st_size > 0)
+        return merak_fail(err, MERAK_ERR_FORMAT,
+                          "%.150s has no step of a run: expected the file of "
+                          "--metrics, or the --ckpt directory",
+                          dir);
     if (!starts && !steps && log->refused[0] != '\0')
         return merak_fail(err, MERAK_ERR_FORMAT, "%s", log->refused);
     if (!starts && !steps)

@@ -51,7 +51,8 @@ struct merak_run_log {
  *   dir   in  the run's; or a metrics file: then there are no starts
  *   last  in  bytes of metrics to read from their end; 0: all
  *
- * MERAK_ERR_NOT_FOUND if there is neither.
+ * MERAK_ERR_NOT_FOUND if there is neither, MERAK_ERR_FORMAT if a file that is
+ * not empty has no step.
  */
 enum merak_status merak_run_log_load(const char *dir, size_t last,
                                      struct merak_run_log **log_p,

@@ -11,7 +11,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 . "$here/tap.sh"
 . "$here/in_tmp.sh"
 
-echo 1..19
+echo 1..22
 
 cat >small.json <<'JSON'
 {"model_type": "gpt2", "n_layer": 1, "n_head": 2, "n_embd": 16,
@@ -79,6 +79,19 @@ for name in ranks.json incidents.jsonl metrics.jsonl; do
     ok $? "top does not wait for a pipe, $name" out log
     rm r/$name
     [ ! -e kept ] || mv kept r/$name
+done
+
+# --- files that are no run's
+
+: >empty.jsonl
+timeout 20 "$merak" top --once empty.jsonl >out 2>&1 &&
+    grep -q '^empty.jsonl  starting$' out
+ok $? "a metrics file without a line is of a run that starts" out
+for how in "top --once" "report -o page.html"; do
+    timeout 20 "$merak" $how small.json >out 2>&1
+    [ $? -eq 67 ] && [ "$(wc -l <out)" -eq 1 ] &&
+        grep -q "small.json has no step of a run: expected the file" out
+    ok $? "$how refuses a file that is no run's" out
 done
 
 # --- numbers that no run has
