@@ -400,6 +400,9 @@ enum merak_status merak_weights_start(struct merak_trainer *t,
 {
     enum merak_status rc = MERAK_ERR_NOT_FOUND;
 
+    if (t->opt.ckpt.dir == NULL)
+        merak_info("train", "without --ckpt DIR no weights of this run are "
+                            "kept");
     if (t->opt.ckpt.dir != NULL && t->opt.ckpt.resume != MERAK_RESUME_NO)
         rc = resume(t, err);
     if (rc != MERAK_ERR_NOT_FOUND)

@@ -31,7 +31,7 @@ field()
         tr '\n' ' '
 }
 
-echo 1..22
+echo 1..23
 
 seq 1000000 >"$tmp/text"
 "$merak" data pack --tokenizer byte --out "$tmp/text" "$tmp/text" >/dev/null
@@ -63,6 +63,10 @@ data=$tmp/long
 train --packing stream --seq 32 --global-batch 1 --steps 9 --ckpt "$tmp/run" \
     --ckpt-every 1 --keep 100 --valid-fraction 0 --warmup 0
 ok $? "steps without a token to predict are taken" "$tmp/out"
+grep -q 'without --ckpt DIR no weights of this run are kept$' "$tmp/watched" &&
+    ! grep -q 'without --ckpt' "$tmp/out"
+ok $? "a run without --ckpt says that nothing is kept, no other does" \
+    "$tmp/watched"
 read -ra loss <<<"$(field loss "$tmp/run/metrics.jsonl")"
 read -ra count <<<"$(field empty_steps "$tmp/run/metrics.jsonl")"
 empty=0 with=0 wrong=0
