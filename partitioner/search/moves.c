@@ -245,6 +245,9 @@ void merak_search_try_moves(struct merak_search *s)
     double most = s->effort.done + MERAK_EFFORT;
     int n = 0, fitting = 0;
 
+    /* What is fetched for each use is worth two sums. */
+    if (!s->in->pin.given[MERAK_CHOICE_DP_IN])
+        in.sharded.pin.dp_in = MERAK_OPTION_AUTO;
     if (away)
         rate_move(s, &in, &(struct move){.away = true, .most = 2}, &list, &n);
     for (int l = 0; l < MERAK_SEARCH_LEVELS && shard; l++)
