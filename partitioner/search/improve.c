@@ -82,7 +82,7 @@ void merak_candidate_try(struct merak_search *s, struct merak_candidate *c)
     struct merak_error why = {.status = MERAK_OK};
     enum merak_status rc;
 
-    if (s->rc != MERAK_OK || merak_search_would_hang(s, c))
+    if (s->rc != MERAK_OK)
         return;
     merak_progress_note(s->in->progress, "building plan %d",
                         s->n_simulated + 1);

@@ -162,8 +162,7 @@ void merak_search_rate_variant(struct merak_search *s,
     if (s->best_s < DBL_MAX)
         merak_progress_note(s->in->progress, "best %.4g s a step", s->best_s);
     merak_progress_add(s->in->progress, 1);
-    if (!merak_search_recall(s, cand, &fits))
-        fits = rate(s, cand, *initial);
+    fits = rate(s, cand, *initial);
     if (fits) {
         if (merak_search_effort(cand) < MERAK_SEARCH_CHEAP) {
             /* Of few segments a stage an even cut may be far from the best. */
@@ -196,8 +195,6 @@ void merak_search_fini(struct merak_search *s)
         merak_table_destroy(s->table[i]);
     free(s->table);
     free(s->trials.tried.list);
-    free(s->trials.earlier.list);
-    free(s->trials.earlier.place);
     free(s->cand);
     free(s->big);
     merak_pool_destroy(s->pool);
@@ -364,6 +361,13 @@ static bool has_plan(const struct merak_search *s)
     return s->rc == MERAK_OK && s->n_cands > 0 && s->cand[0].settled;
 }
 
+/* Begin another round, with empty lists. */
+static void start_again(struct merak_search *s)
+{
+    s->n_cands = s->n_bigs = 0;
+    s->effort.done = 0;
+}
+
 /* Rate and build, the best first of s->cand; false: only the plainest plans
  * were, since none can fit. */
 static bool rate_and_build(struct merak_search *s)
@@ -384,7 +388,7 @@ static bool rate_and_build(struct merak_search *s)
     if (s->n_cands > 0 && !s->cand[0].settled &&
         merak_search_worth_s(s->in) == DBL_MAX &&
         !merak_search_is_over(s) && !s->cut_short) {
-        merak_search_start_again(s);
+        start_again(s);
         s->relax_time_bound = true;
         s->shards_more = false;
         merak_search_rate_in_time(s);
@@ -437,7 +441,7 @@ static bool search_with(struct merak_search *s,
 
     s->shards_more = all && !s->cut_short && s->n_cands == 0 &&
                      in->pin.zero != s->in->pin.zero;
-    merak_search_start_again(s);
+    start_again(s);
     s->n_bigs = s->shards_more ? n_bigs : 0;
     s->in = in;
     s->relax_time_bound = false;

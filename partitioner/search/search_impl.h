@@ -82,29 +82,7 @@ static inline bool merak_search_fills_nodes(const struct merak_search_input *in,
             (int64_t)in->nodes * in->ranks_per_node % ranks == 0);
 }
 
-/* Candidates of one kind that hung in a device's queues (tried.h). */
-struct merak_hung {
-    const struct merak_schedule *schedule;
-    bool sub_pipeline;
-    int times;
-};
-
-enum { MERAK_SEARCH_HANGS = 16 }; /* kinds that are told apart */
-
 struct merak_tried;
-
-/* A candidate that an earlier round rated, and whether it fits (again.c). */
-struct merak_earlier {
-    struct merak_candidate cand;
-    bool fits;
-};
-
-struct merak_rounds {
-    struct merak_earlier *list;
-    int n, room;
-    int *place; /* [places] in list, from 1, by a hash; 0: none */
-    size_t places;
-};
 
 struct merak_search {
     const struct merak_search_input *in;
@@ -149,12 +127,9 @@ struct merak_search {
         int64_t last_ns;  /* what the last one that succeeded took */
         double effort_ns; /* and each instruction of it; before, about */
         double too_much;  /* effort for which there was no time; or DBL_MAX */
-        struct merak_rounds earlier; /* than this one */
         struct {                     /* candidates that were built (tried.h) */
             struct merak_tried *list;
             int n, room;
-            struct merak_hung hung[MERAK_SEARCH_HANGS];
-            int n_hung;
         } tried;
     } trials;
     bool over;      /* it is */
@@ -223,17 +198,6 @@ double merak_search_time(const struct merak_candidate *c);
 double merak_search_lower_bound(const struct merak_candidate *cand);
 /* Does a plan of at least so many seconds lose for sure? */
 bool merak_search_is_slow(const struct merak_search *s, double least_s);
-
-/* --- again.c -------------------------------------------------------------- */
-
-/* Are they rated alike, whatever their cuts are now? */
-bool merak_search_is_same(const struct merak_candidate *a,
-                          const struct merak_candidate *b);
-/* Begin another round: empty the lists, but remember the ratings. */
-void merak_search_start_again(struct merak_search *s);
-/* Give a candidate the rating that an earlier round found; false: none did. */
-bool merak_search_recall(const struct merak_search *s,
-                         struct merak_candidate *cand, bool *fits_p);
 
 /* --- limit.c: the end of a search's time -----------------------------------
  */

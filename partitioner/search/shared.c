@@ -23,47 +23,18 @@
 
 /* --- a lower bound of the step -------------------------------------------- */
 
-/* Seconds from the last stage to the first, through the stages between. */
-static double relay_s(const struct merak_search *s,
-                      const struct merak_plan *plan, double bytes)
-{
-    double seconds = 0;
-
-    for (int k = 1; k < plan->pp && bytes > 0; k++) {
-        seconds += merak_links_transfer_s(
-            &s->cost.links, merak_plan_rank(plan, 0, 0, k - 1),
-            merak_plan_rank(plan, 0, 0, k), bytes);
-    }
-    return seconds;
-}
-
-static double shortest_relay_s(const struct merak_search *s,
-                               const struct merak_plan *plan, double bytes)
-{
-    struct merak_plan other = *plan;
-    double a, b;
-
-    other.order_tp_pp_dp = !plan->order_tp_pp_dp;
-    a = relay_s(s, plan, bytes);
-    b = relay_s(s, &other, bytes);
-    return a < b ? a : b;
-}
-
 /*
  * From the table of the same model without such layers.  One of two neighbor
  * stages runs a forward while the other runs a backward, so that a micro-batch
- * takes two of the longer ones on two stages; meanwhile a head's input comes
- * down from the last stage.  Then all run their parts of the layers.  The first
- * micro-batch goes up, and the last one comes down, alone.
+ * takes two of the longer ones on two stages.  Then all run their parts of the
+ * layers.  The first micro-batch goes up, and the last one comes down, alone.
  */
-static double least_step(const struct merak_search *s,
-                         const struct merak_candidate *cand)
+static double least_step(const struct merak_candidate *cand)
 {
     const struct merak_table *t = cand->table;
     const struct merak_plan *p = &cand->plan;
-    const struct merak_segment *last = &t->segment[t->n - 1];
     bool head = merak_plan_shared(p) > 1;
-    double f = 0, b = 0, ends = 0, slots, relay = 0;
+    double f = 0, b = 0, ends = 0, slots;
 
     for (int i = 0; i < t->n; i++) {
         const struct merak_segment *seg = &t->segment[i];
@@ -76,9 +47,6 @@ static double least_step(const struct merak_search *s,
         b += seg->b_s;
     }
     slots = 2 * (f > b ? f : b) / (p->pp + p->pp % 2);
-    if (head && t->n > 1)
-        relay = shortest_relay_s(s, p, last->up_part);
-    slots = relay > slots ? relay : slots;
     return f + b + (p->microbatches - 1) * slots +
            p->microbatches * ends / p->pp;
 }
@@ -87,8 +55,7 @@ static bool may_pay(const struct merak_search *s,
                     const struct merak_candidate *cand)
 {
     return s->relax_time_bound || merak_search_is_small(s) ||
-           s->in->pin.schedule != NULL ||
-           least_step(s, cand) < NEAR * s->best_s;
+           s->in->pin.schedule != NULL || least_step(cand) < NEAR * s->best_s;
 }
 
 /* --- rating --------------------------------------------------------------- */

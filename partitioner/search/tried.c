@@ -8,10 +8,7 @@
 #include "base/grow.h"
 #include "base/rng.h"
 
-#include <float.h>
 #include <string.h>
-
-#define MOST_HANGS 3
 
 /* A candidate as it was given to merak_search_try(), and as it came back. */
 struct merak_tried {
@@ -59,7 +56,12 @@ static bool is_same_cut(const struct merak_candidate *a,
 static bool is_same(const struct merak_candidate *a,
                     const struct merak_candidate *b)
 {
-    return a->stage == b->stage && merak_search_is_same(a, b) &&
+    return a->stage == b->stage && a->table == b->table &&
+           a->schedule == b->schedule && a->given.cut == b->given.cut &&
+           a->given.drop == b->given.drop &&
+           a->plan.microbatches == b->plan.microbatches &&
+           a->plan.scatter == b->plan.scatter &&
+           merak_search_compare_plans(&a->plan, &b->plan) == 0 &&
            is_same_cut(a, b);
 }
 
@@ -108,48 +110,8 @@ static void take(const struct merak_candidate *made,
     cand->offload_s = made->offload_s;
 }
 
-/* --- schedules that hang -------------------------------------------------- */
-
-static int kind_of(const struct merak_search *s,
-                   const struct merak_candidate *cand)
-{
-    int i = 0;
-
-    while (i < s->trials.tried.n_hung &&
-           (s->trials.tried.hung[i].schedule != cand->schedule ||
-            s->trials.tried.hung[i].sub_pipeline != cand->plan.sub_pipeline))
-        i++;
-    return i;
-}
-
-static void note_hang(struct merak_search *s,
-                      const struct merak_candidate *cand)
-{
-    int i = kind_of(s, cand);
-
-    if (i == MERAK_SEARCH_HANGS)
-        return;
-    if (i == s->trials.tried.n_hung)
-        s->trials.tried.hung[s->trials.tried.n_hung++] =
-            (struct merak_hung){.schedule = cand->schedule,
-                                .sub_pipeline = cand->plan.sub_pipeline};
-    s->trials.tried.hung[i].times++;
-}
-
-bool merak_search_would_hang(const struct merak_search *s,
-                             struct merak_candidate *cand)
-{
-    int i = kind_of(s, cand);
-
-    if (s->relax_time_bound || i == s->trials.tried.n_hung ||
-        s->trials.tried.hung[i].times < MOST_HANGS)
-        return false;
-    cand->settled = false;
-    cand->step_s = cand->arena = DBL_MAX;
-    return true;
-}
-
-/* --- both ----------------------------------------------------------------- */
+/* --- trying ----------------------------------------------------------------
+ */
 
 static enum merak_status try_new(struct merak_search *s,
                                  struct merak_candidate *cand,
@@ -160,8 +122,6 @@ static enum merak_status try_new(struct merak_search *s,
     if (!copy(s, cand, &t.given))
         return s->rc;
     t.rc = merak_search_try(s, cand, err);
-    if (t.rc == MERAK_ERR_CORRUPT)
-        note_hang(s, cand);
     if (t.rc != MERAK_OK && t.rc != MERAK_ERR_CORRUPT &&
         t.rc != MERAK_ERR_UNSUPPORTED)
         return t.rc;

@@ -14,10 +14,5 @@
 enum merak_status merak_search_try_once(struct merak_search *s,
                                         struct merak_candidate *cand,
                                         struct merak_error *err) MERAK_CHECKED;
-/* Did several candidates with its schedule, and with sub-pipelines if it has
- * them, hang in a device's queues?  Then it is only built if nothing else fits,
- * and else marked like them. */
-bool merak_search_would_hang(const struct merak_search *s,
-                             struct merak_candidate *cand);
 
 #endif
