@@ -286,6 +286,33 @@ struct merak_shard_options merak_plan_shards(const struct merak_plan *plan,
                                         .shared = merak_plan_shared(plan)};
 }
 
+/* `stages` only matters if layers are shared, `halved` only for errors. */
+static bool same_options(const struct merak_shard_options *a,
+                         const struct merak_shard_options *b)
+{
+    return a->tp == b->tp && a->ep == b->ep && a->cp == b->cp &&
+           a->tp_axes == b->tp_axes && a->cp_axes == b->cp_axes &&
+           a->cp_form == b->cp_form && a->cp_order == b->cp_order && a->shared == b->shared &&
+           (a->shared == 0 || a->stages == b->stages) && a->sp == b->sp &&
+           a->tp_batch_percent == b->tp_batch_percent &&
+           merak_split_equal(&a->split, &b->split) &&
+           merak_tp_plan_equal(&a->tp_plan, &b->tp_plan) &&
+           a->branches == b->branches && a->cost == b->cost;
+}
+
+bool merak_plan_shards_alike(const struct merak_plan *a,
+                             const struct merak_plan *b)
+{
+    const struct merak_shard_options of_a = merak_plan_shards(a, 0);
+    const struct merak_shard_options of_b = merak_plan_shards(b, 0);
+    const struct merak_expert_form form_a = merak_plan_experts(a);
+    const struct merak_expert_form form_b = merak_plan_experts(b);
+
+    return a->micro_batch == b->micro_batch &&
+           merak_expert_form_equal(&form_a, &form_b) &&
+           same_options(&of_a, &of_b);
+}
+
 int merak_plan_slices(const struct merak_plan *plan)
 {
     int slices = merak_schedule_slices(plan->schedule);

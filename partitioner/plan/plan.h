@@ -285,6 +285,9 @@ bool merak_expert_form_equal(const struct merak_expert_form *a,
 /* How the model is to be sharded for a stage of the plan. */
 struct merak_shard_options merak_plan_shards(const struct merak_plan *plan,
                                              int stage);
+/* Are their models sharded alike, for the first stage? */
+bool merak_plan_shards_alike(const struct merak_plan *a,
+                             const struct merak_plan *b);
 /* Slices of a micro-batch, 1 if it runs whole; units of a step, each a slice of
  * a micro-batch or pair; and forwards of each unit. */
 int merak_plan_slices(const struct merak_plan *plan);

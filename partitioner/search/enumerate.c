@@ -37,6 +37,29 @@ static bool has_hops(const struct merak_choices *pin, int pp)
            (pp > 1 && merak_lossy_last(&pin->lossy) < pp);
 }
 
+struct merak_plan merak_search_key(const struct merak_search *s, int tp,
+                                   size_t b)
+{
+    const struct merak_choices *pin = &s->in->pin;
+
+    return (struct merak_plan){
+        .tp = tp,
+        .ep = 1,
+        .expert_room =
+            pin->expert_room > 0 ? pin->expert_room : MERAK_EXPERT_ROOM,
+        .cp = merak_search_cp(s->in),
+        .cp_axes = pin->cp_axes,
+        .cp_form = pin->cp_form,
+        .cp_order = pin->cp_order,
+        .tp_axes = merak_search_axes(s),
+        .sp = pin->given[MERAK_CHOICE_SP] ? pin->sp : MERAK_SP_AUTO,
+        .tp_plan = pin->tp_plan,
+        .loss_pieces =
+            pin->given[MERAK_CHOICE_LOSS_PIECES] ? pin->loss_pieces : 1,
+        .micro_batch = b,
+        .branches = MERAK_BRANCHES_DESCRIBED};
+}
+
 bool merak_search_start(struct merak_search *s, const struct merak_table *table,
                         int pp, struct merak_candidate *cand)
 {
@@ -325,28 +348,15 @@ static void rate_layouts(struct merak_search *s, const struct sizes *at,
 {
     const struct merak_choices *pin = &s->in->pin;
     const struct merak_sharded *sharded;
+    struct merak_plan key = merak_search_key(s, at->tp, at->b);
     int most;
-    struct merak_plan key = {
-        .tp = at->tp,
-        .ep = at->ep,
-        .ep_form = form,
-        .expert_room =
-            pin->expert_room > 0 ? pin->expert_room : MERAK_EXPERT_ROOM,
-        .cp = merak_search_cp(s->in),
-        .cp_axes = pin->cp_axes,
-        .cp_form = pin->cp_form,
-        .cp_order = pin->cp_order,
-        .tp_axes = merak_search_axes(s),
-        .sp = pin->given[MERAK_CHOICE_SP] ? pin->sp : MERAK_SP_AUTO,
-        .tp_batch_percent =
-            at->tp > 1 || at->ep == 1 ? pin->tp_batch_percent : 0,
-        .split = pin->split,
-        .tp_plan = pin->tp_plan,
-        .loss_pieces =
-            pin->given[MERAK_CHOICE_LOSS_PIECES] ? pin->loss_pieces : 1,
-        .micro_batch = at->b,
-        .branches = branches};
 
+    key.ep = at->ep;
+    key.ep_form = form;
+    key.split = pin->split;
+    key.branches = branches;
+    if (at->tp > 1 || at->ep == 1)
+        key.tp_batch_percent = pin->tp_batch_percent;
     rate_key(s, key);
     if (pin->loss_pieces != MERAK_OPTION_AUTO || !merak_search_goes_on(s) ||
         merak_search_shard(s, &key, &sharded, NULL) != MERAK_OK)

@@ -23,9 +23,7 @@
 struct merak_graphs {
     struct merak_models models;
     struct kept {
-        size_t micro_batch;
-        struct merak_expert_form form;
-        struct merak_shard_options options;
+        struct merak_plan plan; /* that it was sharded for */
         struct merak_sharded *sharded;
     } kept[MAX_KEPT + 1]; /* the latest first */
     int n_kept;
@@ -72,31 +70,15 @@ void merak_graphs_destroy(struct merak_graphs *graphs)
 
 /* --- sharded graphs ------------------------------------------------------- */
 
-/* `stages` only matters if layers are shared, `halved` only for errors. */
-static bool same_options(const struct merak_shard_options *a,
-                         const struct merak_shard_options *b)
-{
-    return a->tp == b->tp && a->ep == b->ep && a->cp == b->cp &&
-           a->tp_axes == b->tp_axes && a->cp_axes == b->cp_axes &&
-           a->cp_form == b->cp_form &&
-           a->cp_order == b->cp_order && a->shared == b->shared &&
-           (a->shared == 0 || a->stages == b->stages) && a->sp == b->sp &&
-           a->tp_batch_percent == b->tp_batch_percent &&
-           merak_split_equal(&a->split, &b->split) &&
-           merak_tp_plan_equal(&a->tp_plan, &b->tp_plan) &&
-           a->branches == b->branches && a->cost == b->cost;
-}
-
-/* Move the cached graph of these options to the front; false if none. */
-static bool take_kept(struct merak_graphs *graphs, const struct kept *like)
+/* Move the cached graph of such a plan to the front; false if none. */
+static bool take_kept(struct merak_graphs *graphs,
+                      const struct merak_plan *plan)
 {
     struct kept *kept = graphs->kept, found;
     int at = 0;
 
     while (at < graphs->n_kept &&
-           (kept[at].micro_batch != like->micro_batch ||
-            !merak_expert_form_equal(&kept[at].form, &like->form) ||
-            !same_options(&kept[at].options, &like->options)))
+           !merak_plan_shards_alike(&kept[at].plan, plan))
         at++;
     if (at == graphs->n_kept)
         return false;
@@ -256,15 +238,13 @@ enum merak_status merak_graphs_shard(struct merak_graphs *graphs,
                                      const struct merak_sharded **sharded_p,
                                      struct merak_error *err)
 {
-    struct kept new = {.micro_batch = plan->micro_batch,
-                       .form = merak_plan_experts(plan),
-                       .options = merak_plan_shards(plan, 0)};
+    struct kept new = {.plan = *plan};
     struct merak_assembly assembly = {.plan = *plan, .deadline = deadline};
     struct merak_graph *graph;
     enum merak_status rc = MERAK_OK;
 
-    if (!take_kept(graphs, &new)) {
-        rc = find_graph(graphs, new.micro_batch, &new.form, &graph, err);
+    if (!take_kept(graphs, plan)) {
+        rc = merak_graphs_describe(graphs, plan, &graph, err);
         if (rc == MERAK_OK)
             rc = merak_assemble(&assembly, graph, NULL, MERAK_ASSEMBLY_SHARDED,
                                 err);

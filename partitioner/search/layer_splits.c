@@ -221,26 +221,14 @@ static void sweep(struct sweep *w)
         rate_last(w, at);
 }
 
-static void rate_splits(struct merak_search *s, const struct merak_plan *like,
-                        size_t b)
+static void rate_splits(struct merak_search *s,
+                        const struct merak_candidate *like, size_t b)
 {
-    struct sweep w = {.s = s, .key = *like, .pp = like->pp};
+    struct sweep w = {.s = s, .key = like->table->plan, .pp = like->plan.pp};
     struct layer *layer;
 
-    w.key = (struct merak_plan){.tp = like->tp,
-                                .ep = like->ep,
-                                .ep_form = like->ep_form,
-                                .expert_room = like->expert_room,
-                                .cp = like->cp,
-                                .cp_axes = like->cp_axes,
-                                .cp_form = like->cp_form,
-                                .tp_axes = like->tp_axes,
-                                .tp_plan = like->tp_plan,
-                                .sp = like->sp,
-                                .micro_batch = b,
-                                .loss_pieces = like->loss_pieces,
-                                .branches = like->branches};
-    if (!merak_search_is_size(s, like->tp, b))
+    w.key.micro_batch = b;
+    if (!merak_search_is_size(s, w.key.tp, b))
         return;
     w.layer = layer = order_layers(s, &w.key, &w.n_layers);
     if (layer != NULL && gains(s, &w.key, w.pp, layer))
@@ -253,7 +241,8 @@ static void rate_splits(struct merak_search *s, const struct merak_plan *like,
 
 /* The best whose degrees are none of these; NULL: there is no other. */
 static const struct merak_candidate *
-next_best(const struct merak_search *s, const struct merak_plan *before, int n)
+next_best(const struct merak_search *s, const struct merak_candidate *before,
+          int n)
 {
     const struct merak_candidate *best = NULL;
 
@@ -264,8 +253,8 @@ next_best(const struct merak_search *s, const struct merak_plan *before, int n)
                      c->table->slices > 1;
 
         for (int k = 0; k < n; k++)
-            again = again ||
-                    (before[k].tp == c->plan.tp && before[k].pp == c->plan.pp);
+            again = again || (before[k].plan.tp == c->plan.tp &&
+                              before[k].plan.pp == c->plan.pp);
         if (!again && (best == NULL || c->rated_s < best->rated_s))
             best = c;
     }
@@ -274,7 +263,7 @@ next_best(const struct merak_search *s, const struct merak_plan *before, int n)
 
 void merak_search_rate_splits(struct merak_search *s)
 {
-    struct merak_plan best[BEST];
+    struct merak_candidate best[BEST];
     int n = 0;
 
     if (s->in->pin.given[MERAK_CHOICE_TP_BATCH] ||
@@ -285,13 +274,13 @@ void merak_search_rate_splits(struct merak_search *s)
 
         if (c == NULL)
             break;
-        best[n] = c->plan;
+        best[n] = *c;
     }
     for (int i = 0; i < n && merak_search_goes_on(s); i++) {
         double before = s->best_s;
 
-        rate_splits(s, &best[i], (size_t)best[i].tp);
+        rate_splits(s, &best[i], (size_t)best[i].plan.tp);
         if (s->best_s < before)
-            rate_splits(s, &best[i], 2 * (size_t)best[i].tp);
+            rate_splits(s, &best[i], 2 * (size_t)best[i].plan.tp);
     }
 }

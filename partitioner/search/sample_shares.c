@@ -42,28 +42,15 @@ static bool rate_samples(struct merak_search *s, int tp, int percent)
 {
     const struct merak_choices *pin = &s->in->pin;
     struct merak_table *table[2] = {NULL, NULL}, *none[2] = {NULL, NULL};
-    struct merak_plan key = {.tp = tp,
-                             .ep = 1,
-                             .expert_room = MERAK_EXPERT_ROOM,
-                             .cp = merak_search_cp(s->in),
-                             .cp_axes = pin->cp_axes,
-                             .cp_form = pin->cp_form,
-                             .cp_order = pin->cp_order,
-                             .tp_axes = merak_search_axes(s),
-                             .tp_plan = pin->tp_plan,
-                             .tp_batch_percent = percent,
-                             .loss_pieces = pin->given[MERAK_CHOICE_LOSS_PIECES]
-                                                ? pin->loss_pieces
-                                                : 1,
-                             .branches = MERAK_BRANCHES_DESCRIBED};
+    struct merak_plan key = merak_search_key(s, tp, 0);
     double before = DBL_MAX;
     int first = s->n_cands, all = first + s->n_bigs;
     bool rated = false;
 
-    key.sp = percent == 100 && !merak_search_is_small(s) ? MERAK_SP_OFF
-                                                         : MERAK_SP_AUTO;
-    if (pin->given[MERAK_CHOICE_SP])
-        key.sp = pin->sp;
+    key.tp_batch_percent = percent;
+    if (percent == 100 && !merak_search_is_small(s) &&
+        !pin->given[MERAK_CHOICE_SP])
+        key.sp = MERAK_SP_OFF;
     if (pin->given[MERAK_CHOICE_BRANCHES] &&
         pin->branches != MERAK_BRANCHES_AUTO)
         key.branches = pin->branches;

@@ -273,6 +273,10 @@ void merak_search_rate_slices(struct merak_search *s,
 
 /* --- enumerate.c --------------------------------------------------- */
 
+/* The choices of a table of tp ranks and micro-batches of b sequences that a
+ * request gives, and usual ones. */
+struct merak_plan merak_search_key(const struct merak_search *s, int tp,
+                                   size_t b);
 /* A plan with pp stages, without a schedule; false if there is none. */
 bool merak_search_start(struct merak_search *s, const struct merak_table *table,
                         int pp, struct merak_candidate *cand);

@@ -24,23 +24,6 @@
 /* --- tables ----------------------------------------------------------------
  */
 
-static struct merak_plan key_of(const struct merak_unlike *u, int tp, size_t b)
-{
-    const struct merak_choices *pin = &u->s.in->pin;
-
-    return (struct merak_plan){
-        .tp = tp,
-        .ep = 1,
-        .expert_room =
-            pin->expert_room > 0 ? pin->expert_room : MERAK_EXPERT_ROOM,
-        .cp = 1,
-        .cp_form = pin->cp_form,
-        .tp_plan = pin->tp_plan,
-        .sp = pin->given[MERAK_CHOICE_SP] ? pin->sp : MERAK_SP_AUTO,
-        .micro_batch = b,
-        .branches = MERAK_BRANCHES_DESCRIBED};
-}
-
 /* The table of a kind's tensor ranks for replicas of b sequences; NULL: the
  * model cannot be sharded like that, there are enough tables, or the search has
  * failed.  One that has other cut points than the model without tensor ranks is
@@ -48,7 +31,7 @@ static struct merak_plan key_of(const struct merak_unlike *u, int tp, size_t b)
 static const struct merak_table *table_of(struct merak_unlike *u, int kind,
                                           int tp, size_t b)
 {
-    const struct merak_plan key = key_of(u, tp, b);
+    const struct merak_plan key = merak_search_key(&u->s, tp, b);
     const struct merak_sharded *sharded = NULL;
     struct merak_unlike_table *t = &u->table[u->n_tables];
     enum merak_status rc;
@@ -118,7 +101,7 @@ enum merak_status merak_unlike_init(struct merak_unlike *u,
                                   &u->schedule, err);
     if (u->s.rc != MERAK_OK)
         return u->s.rc;
-    key = key_of(u, 1, 1);
+    key = merak_search_key(&u->s, 1, 1);
     u->s.rc = merak_search_shard(&u->s, &key, &sharded, err);
     if (u->s.rc == MERAK_OK)
         u->s.rc = merak_stages_list(sharded, &place, &n, err);

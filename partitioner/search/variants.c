@@ -298,22 +298,6 @@ void merak_search_rate_chunks(struct merak_search *s,
     }
 }
 
-/* Are graphs with these choices sharded alike? */
-static bool same_key(const struct merak_plan *a, const struct merak_plan *b)
-{
-    return a->tp == b->tp && a->tp_axes == b->tp_axes && a->ep == b->ep &&
-           a->expert_room == b->expert_room && a->ep_form == b->ep_form &&
-           a->cp == b->cp && a->cp_axes == b->cp_axes &&
-           a->cp_form == b->cp_form &&
-           a->cp_order == b->cp_order && a->sp == b->sp &&
-           a->micro_batch == b->micro_batch &&
-           merak_plan_loss_pieces(a) == merak_plan_loss_pieces(b) &&
-           a->tp_batch_percent == b->tp_batch_percent &&
-           merak_split_equal(&a->split, &b->split) &&
-           merak_tp_plan_equal(&a->tp_plan, &b->tp_plan) &&
-           a->branches == b->branches;
-}
-
 struct merak_table *merak_search_find_table(const struct merak_search *s,
                                             const struct merak_plan *key,
                                             const struct merak_plan *plan,
@@ -325,7 +309,8 @@ struct merak_table *merak_search_find_table(const struct merak_search *s,
         struct merak_table *t = s->table[i];
 
         if (t->width == width && t->slices == slices &&
-            t->n_shared == n_shared && same_key(&t->plan, key) &&
+            t->n_shared == n_shared && merak_plan_shards_alike(&t->plan, key) &&
+            merak_plan_loss_pieces(&t->plan) == merak_plan_loss_pieces(key) &&
             (n_shared == 0 || (t->shared_pp == plan->pp &&
                                t->shared_pp_dp == plan->order_tp_pp_dp)))
             return t;
