@@ -62,16 +62,12 @@ bool merak_search_fewest(struct merak_search *s,
                          const struct merak_candidate *like, double limit,
                          struct merak_candidate *fewer)
 {
-    size_t parts = (size_t)merak_plan_parts(&like->plan);
-
-    *fewer = *like;
+    if (s->in->pin.given[MERAK_CHOICE_FETCH] ||
+        like->plan.zero < MERAK_ZERO_PARAMS ||
+        !merak_search_copy(s, like, fewer))
+        return false;
     fewer->step_s = fewer->arena = 0;
     fewer->settled = false;
-    if (s->in->pin.given[MERAK_CHOICE_FETCH] ||
-        like->plan.zero < MERAK_ZERO_PARAMS || !merak_search_room(s, fewer))
-        return false;
-    memcpy(fewer->bound, like->bound, (parts + 1) * sizeof(*like->bound));
-    memcpy(fewer->drop, like->drop, parts * sizeof(*like->drop));
     s->rc = rate(s, fewer, limit);
     return s->rc == MERAK_OK && fewer->plan.fetch > 0;
 }

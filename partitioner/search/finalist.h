@@ -43,6 +43,10 @@ enum merak_status merak_search_try(const struct merak_search *s,
                                    struct merak_candidate *cand,
                                    struct merak_error *err) MERAK_CHECKED;
 
+/* Count the most forwards in flight at once on each stage, over its parts. */
+enum merak_status merak_search_count_in_flight(
+    const struct merak_schedule *schedule, const struct merak_plan *plan,
+    struct merak_search_stage *stage, struct merak_error *err) MERAK_CHECKED;
 /* Fill result->stage for a report on the plan. */
 enum merak_status
 merak_search_report(const struct merak_search *s,

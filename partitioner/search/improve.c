@@ -237,12 +237,10 @@ void merak_candidate_refit(struct merak_search *s, struct merak_candidate *c)
 
 void merak_candidate_lessen(struct merak_search *s, struct merak_candidate *c)
 {
-    struct merak_candidate less = *c;
-    size_t parts = (size_t)merak_plan_parts(&c->plan);
+    struct merak_candidate less;
 
-    if (!may_settle(c) || !c->settled || !merak_search_room(s, &less))
+    if (!may_settle(c) || !c->settled || !merak_search_copy(s, c, &less))
         return;
-    memcpy(less.bound, c->bound, (parts + 1) * sizeof(*c->bound));
     s->rc = merak_search_rate(&s->cost, &less, c->bytes - 1, s->err);
     if (s->rc != MERAK_OK || less.bytes >= c->bytes)
         return;

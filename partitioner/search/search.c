@@ -86,6 +86,20 @@ bool merak_search_room(struct merak_search *s, struct merak_candidate *cand)
     return s->rc == MERAK_OK;
 }
 
+bool merak_search_copy(struct merak_search *s,
+                       const struct merak_candidate *from,
+                       struct merak_candidate *to)
+{
+    size_t parts = (size_t)merak_plan_parts(&from->plan);
+
+    *to = *from;
+    if (!merak_search_room(s, to))
+        return false;
+    memcpy(to->bound, from->bound, (parts + 1) * sizeof(*to->bound));
+    memcpy(to->drop, from->drop, parts * sizeof(*to->drop));
+    return true;
+}
+
 /* Hardly any cut can be faster: work is even over the stages, and the pipeline
  * is filled once, by chunks or with the bubble of a zero-bubble schedule. */
 double merak_search_lower_bound(const struct merak_candidate *cand)

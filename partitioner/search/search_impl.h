@@ -189,6 +189,11 @@ void merak_search_keep(struct merak_search *s, struct merak_candidate **list,
 /* Allocate a candidate's bounds and drops; false if the search has failed. */
 bool merak_search_room(struct merak_search *s,
                        struct merak_candidate *cand) MERAK_CHECKED;
+/* A copy of a candidate with bounds and drops of its own; false if the search
+ * has failed. */
+bool merak_search_copy(struct merak_search *s,
+                       const struct merak_candidate *from,
+                       struct merak_candidate *to) MERAK_CHECKED;
 /* Approximate number of instructions in its programs. */
 double merak_search_effort(const struct merak_candidate *c);
 /* Seconds of a step as simulated, or, if it was not, as estimated. */

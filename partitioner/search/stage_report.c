@@ -228,22 +228,19 @@ report_stage(struct merak_built *b, const struct merak_candidate *cand, int few,
     return rc;
 }
 
-/* Count the most forwards in flight at once on each stage, over its parts. */
-static enum merak_status count_in_flight(const struct merak_candidate *cand,
-                                         struct merak_search_result *result,
-                                         struct merak_error *err)
+enum merak_status merak_search_count_in_flight(
+    const struct merak_schedule *schedule, const struct merak_plan *p,
+    struct merak_search_stage *stage, struct merak_error *err)
 {
-    const struct merak_plan *p = &cand->plan;
     int chunks = merak_plan_chunks(p), width = p->sub_pipeline ? 2 : 1;
     struct merak_lists *lists =
-        merak_plan_lists(cand->schedule, p, merak_plan_units(p));
+        merak_plan_lists(schedule, p, merak_plan_units(p));
 
     if (lists == NULL)
         return merak_fail_nomem(err, (size_t)p->pp * sizeof(int));
     for (int s = 0; s < p->pp; s++) {
         for (int c = 0; c < chunks - merak_plan_shared(p); c++)
-            result->stage[s].in_flight +=
-                width * merak_lists_in_flight(lists, s, c);
+            stage[s].in_flight += width * merak_lists_in_flight(lists, s, c);
     }
     merak_lists_destroy(lists);
     return MERAK_OK;
@@ -269,7 +266,8 @@ enum merak_status merak_search_report(const struct merak_search *search,
                (size_t)rater.parts * sizeof(*cand->drop));
         merak_rate(&rater, cand->bound, NULL, NULL, NULL);
         result->busiest = rater.busiest;
-        rc = count_in_flight(cand, result, err);
+        rc =
+            merak_search_count_in_flight(cand->schedule, p, result->stage, err);
     }
     if (rc == MERAK_OK)
         rc = merak_built_enough(cand, &few, err);

@@ -80,20 +80,6 @@ static const struct merak_tried *find(const struct merak_search *s,
     return NULL;
 }
 
-/* A copy with arrays of its own; false if the search has failed. */
-static bool copy(struct merak_search *s, const struct merak_candidate *from,
-                 struct merak_candidate *to)
-{
-    size_t parts = (size_t)merak_plan_parts(&from->plan);
-
-    *to = *from;
-    if (!merak_search_room(s, to))
-        return false;
-    memcpy(to->bound, from->bound, (parts + 1) * sizeof(*to->bound));
-    memcpy(to->drop, from->drop, parts * sizeof(*to->drop));
-    return true;
-}
-
 /* What was built changes nothing else of a candidate. */
 static void take(const struct merak_candidate *made,
                  struct merak_candidate *cand)
@@ -119,14 +105,14 @@ static enum merak_status try_new(struct merak_search *s,
 {
     struct merak_tried t = {.hash = hash_of(cand), .leaves = s->trials.leaves};
 
-    if (!copy(s, cand, &t.given))
+    if (!merak_search_copy(s, cand, &t.given))
         return s->rc;
     t.rc = merak_search_try(s, cand, err);
     if (t.rc != MERAK_OK && t.rc != MERAK_ERR_CORRUPT &&
         t.rc != MERAK_ERR_UNSUPPORTED)
         return t.rc;
     t.why = *err;
-    if (copy(s, cand, &t.made))
+    if (merak_search_copy(s, cand, &t.made))
         s->rc = merak_grow(&s->trials.tried.list, &s->trials.tried.room,
                            s->trials.tried.n, sizeof(*s->trials.tried.list),
                            s->err);

@@ -94,22 +94,6 @@ static enum merak_status fill_stage(struct merak_unlike *u,
                                    stage, u->s.err);
 }
 
-static enum merak_status count_in_flight(const struct merak_unlike_list *list,
-                                         const struct merak_plan *plan,
-                                         struct merak_search_result *r,
-                                         struct merak_error *err)
-{
-    struct merak_lists *lists =
-        merak_plan_lists(list->schedule, plan, merak_plan_units(plan));
-
-    if (lists == NULL)
-        return merak_fail_nomem(err, (size_t)plan->pp * sizeof(int));
-    for (int s = 0; s < plan->pp; s++)
-        r->stage[s].in_flight = merak_lists_in_flight(lists, s, 0);
-    merak_lists_destroy(lists);
-    return MERAK_OK;
-}
-
 static double work_of(const struct merak_search_stage *stage)
 {
     return stage->forward_s + stage->backward_s + stage->recompute_s;
@@ -166,7 +150,8 @@ static enum merak_status fill(struct merak_unlike *u,
             r->busiest = s;
     }
     if (rc == MERAK_OK)
-        rc = count_in_flight(list, &c->plan, r, u->s.err);
+        rc = merak_search_count_in_flight(list->schedule, &c->plan, r->stage,
+                                          u->s.err);
     merak_planned_destroy(p);
     fill_parts(list, r);
     return rc;
