@@ -15,6 +15,12 @@ static inline int64_t merak_clock_ns(void)
     return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
 }
 
+/* Seconds since such a time. */
+static inline double merak_clock_since_s(int64_t start_ns)
+{
+    return (double)(merak_clock_ns() - start_ns) * 1e-9;
+}
+
 /* Seconds since 1970. */
 static inline double merak_clock_wall_s(void)
 {

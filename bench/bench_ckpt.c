@@ -61,8 +61,7 @@ static void need(enum merak_status rc, const struct merak_error *err)
 
 static void took(int which, int64_t start_ns)
 {
-    seconds[which][n_rounds[which]++] =
-        (double)(merak_clock_ns() - start_ns) * 1e-9;
+    seconds[which][n_rounds[which]++] = merak_clock_since_s(start_ns);
 }
 
 static int compare_doubles(const void *a, const void *b)

@@ -377,7 +377,7 @@ static enum merak_status time_copy(const struct probe *p, void *memory,
         rc = ops->record(device_of(p), 0, p->end, err);
     if (rc == MERAK_OK)
         rc = finish(p, p->end, err);
-    *seconds_p = (double)(merak_clock_ns() - start) * 1e-9;
+    *seconds_p = merak_clock_since_s(start);
     return rc;
 }
 
@@ -400,7 +400,7 @@ static enum merak_status measure_copies(const struct probe *p, void *memory,
         rc = time_copy(p, memory, host, COPY_BYTES, true, &out, err);
         start = merak_clock_ns();
         memcpy(host + COPY_BYTES, host, COPY_BYTES);
-        c->peer[i] = (double)(merak_clock_ns() - start) * 1e-9;
+        c->peer[i] = merak_clock_since_s(start);
         if (rc == MERAK_OK)
             rc = time_copy(p, memory, host, COPY_BYTES, false, &in, err);
         if (rc == MERAK_OK)

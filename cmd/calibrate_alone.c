@@ -82,7 +82,7 @@ static enum merak_status time_call(const struct merak_kernel *kernel,
         int64_t start = merak_clock_ns();
 
         rc = kernel->fn(call, err);
-        seconds[i] = (double)(merak_clock_ns() - start) * 1e-9;
+        seconds[i] = merak_clock_since_s(start);
     }
     if (rc == MERAK_OK)
         *seconds_p = calibrate_median(seconds, RUNS);
@@ -220,7 +220,7 @@ static enum merak_status measure_copy(struct alone *c, struct merak_error *err)
 
         from[i] = (char)i;
         memcpy(to, from, COPY_BYTES);
-        seconds[i] = (double)(merak_clock_ns() - start) * 1e-9;
+        seconds[i] = merak_clock_since_s(start);
     }
     c->device->links.level[0].bytes_per_s =
         (double)COPY_BYTES / calibrate_median(seconds, RUNS);

@@ -103,7 +103,7 @@ static enum merak_status swap(const struct between *b, const struct pair *p,
         rc = merak_send(tr, data, bytes, p->partner, 0, &send, b->err);
     if (rc == MERAK_OK)
         rc = merak_request_wait(tr, recv, b->err);
-    *seconds_p = (double)(merak_clock_ns() - start) * 1e-9;
+    *seconds_p = merak_clock_since_s(start);
     return rc == MERAK_OK ? merak_request_wait(tr, send, b->err) : rc;
 }
 
@@ -126,7 +126,7 @@ static enum merak_status ping(const struct between *b, const struct pair *p,
         if (rc == MERAK_OK)
             rc = merak_request_wait(tr, req, b->err);
     }
-    *seconds_p = (double)(merak_clock_ns() - start) * 1e-9 / (2 * PINGS);
+    *seconds_p = merak_clock_since_s(start) / (2 * PINGS);
     return rc;
 }
 

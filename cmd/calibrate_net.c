@@ -253,7 +253,7 @@ static enum merak_status repeat(struct net *net, const struct test *t, int n,
     }
     if (rc == MERAK_OK)
         rc = finish(net);
-    *seconds_p = (double)(merak_clock_ns() - start) * 1e-9 / n;
+    *seconds_p = merak_clock_since_s(start) / n;
     merak_exchange_fini(&net->ex);
     return rc;
 }

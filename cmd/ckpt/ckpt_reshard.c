@@ -236,9 +236,8 @@ int ckpt_run_reshard(int argc, char **argv)
     }
     if (rc == MERAK_OK)
         rc = reshard(&r, &err);
-    code = rc == MERAK_OK
-               ? conclude(&r, (double)(merak_clock_ns() - start_ns) * 1e-9)
-               : ckpt_failed("reshard", rc, &err);
+    code = rc == MERAK_OK ? conclude(&r, merak_clock_since_s(start_ns))
+                          : ckpt_failed("reshard", rc, &err);
     reshard_pieces_fini(&r.pieces);
     merak_ckpt_close(r.from);
     merak_cmd_die_of_stop();

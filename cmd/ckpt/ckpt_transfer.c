@@ -137,8 +137,7 @@ static json_t *json_summary(const struct transfer *t, const char *from,
     return json_pack("{s:s, s:s, s:s, s:i, s:i, s:I, s:f}", "from", from, "out",
                      t->out, "family", s->family, "tensors", s->tensors,
                      "files", s->files, "bytes", (json_int_t)s->bytes,
-                     "seconds",
-                     (double)(merak_clock_ns() - t->start_ns) * 1e-9);
+                     "seconds", merak_clock_since_s(t->start_ns));
 }
 
 static void print_summary(const struct transfer *t, const char *from,
@@ -151,7 +150,7 @@ static void print_summary(const struct transfer *t, const char *from,
            t->verb[0] == 'i' ? from : t->out, s->tensors, s->family, s->files,
            s->files == 1 ? "" : "s", bytes,
            t->verb[0] == 'i' ? "imported" : "exported",
-           (double)(merak_clock_ns() - t->start_ns) * 1e-9);
+           merak_clock_since_s(t->start_ns));
 }
 
 /* --- the command line

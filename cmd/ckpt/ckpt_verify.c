@@ -108,8 +108,7 @@ static int verify_one(struct verify *v, const char *dir)
     rc = merak_ckpt_verify_watched(dir, take_damage, &one, &one.progress, &err);
     merak_progress_clear(&one.progress);
     if (rc == MERAK_OK || rc == MERAK_ERR_CORRUPT)
-        report(v, &one, rc == MERAK_OK, master,
-               (double)(merak_clock_ns() - start_ns) * 1e-9);
+        report(v, &one, rc == MERAK_OK, master, merak_clock_since_s(start_ns));
     if (rc == MERAK_ERR_CORRUPT)
         code = MERAK_EXIT_DATA;
     else if (rc != MERAK_OK)

@@ -99,11 +99,6 @@ static struct merak_search_input with_cp(const struct merak_search_input *input,
     return one;
 }
 
-static double since(int64_t start_ns)
-{
-    return (double)(merak_clock_ns() - start_ns) * 1e-9;
-}
-
 /* Why there is none with the degree that needs least memory, or, if memory is
  * not what binds, without cp. */
 static enum merak_status refuse(const struct merak_search_input *input,
@@ -113,13 +108,13 @@ static enum merak_status refuse(const struct merak_search_input *input,
 {
     struct merak_search_input one =
         with_cp(input, least_cp,
-                fmax(input->seconds - since(start_ns),
+                fmax(input->seconds - merak_clock_since_s(start_ns),
                      (1 - FIND_SHARE) * input->seconds));
 
     enum merak_status rc = merak_search_all_means(&one, result_p, err);
 
     if (rc == MERAK_OK) /* with more time there is one after all */
-        (*result_p)->took_s = since(start_ns);
+        (*result_p)->took_s = merak_clock_since_s(start_ns);
     return rc;
 }
 
@@ -131,7 +126,8 @@ over_nodes(const struct merak_search_input *input, int64_t start_ns)
 
     for (int cp = next_over_nodes(input, 0); found == NULL && cp > 0;
          cp = next_over_nodes(input, cp)) {
-        double left = FIND_SHARE * input->seconds - since(start_ns);
+        double left =
+            FIND_SHARE * input->seconds - merak_clock_since_s(start_ns);
         struct merak_search_input one = with_cp(input, cp, left);
 
         one.brief = true;
@@ -198,8 +194,8 @@ static void try_far(const struct merak_search_input *input, int64_t start_ns,
         one.refusal = &why;
         one.known_s = *best_p != NULL ? (*best_p)->choice[0].step_s : 0;
         if (input->seconds > 0)
-            one.seconds =
-                (input->seconds - since(start_ns)) * (n > 1 ? NEAR_SHARE : 1);
+            one.seconds = (input->seconds - merak_clock_since_s(start_ns)) *
+                          (n > 1 ? NEAR_SHARE : 1);
         if ((input->seconds == 0 || one.seconds > 0) &&
             !merak_stop_is_set(input->stop) &&
             merak_search_all_means(&one, &result, NULL) == MERAK_OK)
@@ -225,7 +221,7 @@ enum merak_status merak_search_given_cp(const struct merak_search_input *input,
     try_far(input, start_ns, &best);
     if (best == NULL)
         return rc;
-    best->took_s = since(start_ns);
+    best->took_s = merak_clock_since_s(start_ns);
     *result_p = best;
     return MERAK_OK;
 }
@@ -251,10 +247,10 @@ enum merak_status merak_search_all_cp(const struct merak_search_input *input,
     far = input->pin.tp == 0 && input->seq >= MERAK_SEARCH_LONG ? 1 : 0;
     for (int i = 0; i < n; i++) {
         double all_s = input->seconds * (best != NULL ? 1 : FIND_SHARE);
-        struct merak_search_input one =
-            with_cp(input, cp[i],
-                    fmax((all_s - since(start_ns)) / (n - i + far),
-                         all_s / (2 * (n + far))));
+        struct merak_search_input one = with_cp(
+            input, cp[i],
+            fmax((all_s - merak_clock_since_s(start_ns)) / (n - i + far),
+                 all_s / (2 * (n + far))));
         struct merak_search_result *result = NULL;
         struct merak_refusal why = {.need = 0};
 
@@ -284,7 +280,7 @@ enum merak_status merak_search_all_cp(const struct merak_search_input *input,
         best = over_nodes(input, start_ns);
     if (best == NULL)
         return refuse(input, start_ns, least_cp, result_p, err);
-    best->took_s = since(start_ns);
+    best->took_s = merak_clock_since_s(start_ns);
     *result_p = best;
     return MERAK_OK;
 }

@@ -200,7 +200,7 @@ bool merak_search_goes_on(struct merak_search *s)
 
 bool merak_search_time_left(struct merak_search_input *in, int64_t start_ns)
 {
-    double left = in->seconds - (double)(merak_clock_ns() - start_ns) * 1e-9;
+    double left = in->seconds - merak_clock_since_s(start_ns);
     bool some = left > LITTLE * in->seconds;
 
     if (in->seconds == 0)
@@ -211,7 +211,7 @@ bool merak_search_time_left(struct merak_search_input *in, int64_t start_ns)
 
 double merak_search_seconds(const struct merak_search *s)
 {
-    return (double)(merak_clock_ns() - s->start_ns) * 1e-9;
+    return merak_clock_since_s(s->start_ns);
 }
 
 int64_t merak_search_share_ns(const struct merak_search *s, int parts)

@@ -28,11 +28,6 @@ bool merak_search_may_offload(const struct merak_search *s,
            s->cost.host.bytes_per_s > 0;
 }
 
-static double since(int64_t start_ns)
-{
-    return (double)(merak_clock_ns() - start_ns) * 1e-9;
-}
-
 /* The same search with one way given, in its share of the time; state may be
  * the host's if nothing fits otherwise. */
 static void search_one(const struct merak_search_input *input,
@@ -47,7 +42,7 @@ static void search_one(const struct merak_search_input *input,
     one.brief = true;
     one.refusal = &why;
     if (input->seconds > 0)
-        one.seconds = (input->seconds - since(start_ns)) / left;
+        one.seconds = (input->seconds - merak_clock_since_s(start_ns)) / left;
     if (one.seconds < 0 ||
         merak_search_given_means(&one, &result, NULL) != MERAK_OK)
         return;
@@ -81,6 +76,6 @@ enum merak_status merak_search_all_means(const struct merak_search_input *input,
     search_one(input, MERAK_OFFLOAD_NONE, start_ns, 2, result_p);
     search_one(input, MERAK_OFFLOAD_ACTS, start_ns, 1, result_p);
     (*result_p)->bound_s = fmin((*result_p)->bound_s, bound_s);
-    (*result_p)->took_s = since(start_ns);
+    (*result_p)->took_s = merak_clock_since_s(start_ns);
     return rc;
 }

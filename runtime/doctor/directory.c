@@ -128,9 +128,8 @@ static void measure_writing(int fd, struct merak_directory *d)
         d->access_errno = errno != 0 ? errno : EIO;
         return;
     }
-    d->sync_s = (double)(merak_clock_ns() - written) * 1e-9;
-    d->write_bytes_per_s =
-        (double)bytes / ((double)(merak_clock_ns() - start) * 1e-9);
+    d->sync_s = merak_clock_since_s(written);
+    d->write_bytes_per_s = (double)bytes / (merak_clock_since_s(start));
 }
 
 static int touch(const char *path)

@@ -77,8 +77,8 @@ static enum merak_status measure(struct links *l, int to, int from,
             start = merak_clock_ns();
         rc = pass(l, to, from, err);
     }
-    *bytes_per_s = MESSAGES * (double)MESSAGE_BYTES /
-                   ((double)(merak_clock_ns() - start) * 1e-9);
+    *bytes_per_s =
+        MESSAGES * (double)MESSAGE_BYTES / (merak_clock_since_s(start));
     return rc;
 }
 

@@ -156,8 +156,7 @@ static void gather_clocks(const char *root, struct merak_machine *m)
     start = merak_clock_ns();
     for (int i = 0; i < CLOCK_CALLS; i++)
         (void)merak_clock_ns();
-    m->clock_call_s =
-        (double)(merak_clock_ns() - start) * 1e-9 / (CLOCK_CALLS + 1);
+    m->clock_call_s = merak_clock_since_s(start) / (CLOCK_CALLS + 1);
 }
 
 /* From the driver's /proc file of the first GPU. */

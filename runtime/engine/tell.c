@@ -27,7 +27,7 @@ append(char *text, size_t size, const char *fmt, ...)
 
 static double seconds_ago(int64_t ns)
 {
-    return (double)(merak_clock_ns() - ns) * 1e-9;
+    return merak_clock_since_s(ns);
 }
 
 static void append_instr(const struct merak_engine *e, int id, char *text,

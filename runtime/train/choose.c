@@ -187,8 +187,7 @@ static void log_search(const struct merak_search_input *in,
                "estimated, %d simulated in %.2f s",
                in->nodes, in->ranks_per_node, in->device->name,
                (double)result->memory_limit / 0x1p30, result->n_rated,
-               result->n_simulated,
-               (double)(merak_clock_ns() - start_ns) * 1e-9);
+               result->n_simulated, merak_clock_since_s(start_ns));
     if (result->cut_short)
         merak_warn("train",
                    "the search was cut short after %.0f s, and another run may "

@@ -81,7 +81,7 @@ const volatile sig_atomic_t *merak_trainer_stop_flag(void)
 
 static double seconds_since(int64_t start_ns)
 {
-    return (double)(merak_clock_ns() - start_ns) * 1e-9;
+    return merak_clock_since_s(start_ns);
 }
 
 /* Was this rank asked to stop, or is its time over? */

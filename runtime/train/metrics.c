@@ -60,7 +60,7 @@ static void gather(const struct merak_trainer *t, struct merak_step_values *v)
     v->flops_per_s = flops_per_s(t, v->step_s, &v->mfu);
     v->idle = merak_pace_idle(t);
     v->time = merak_clock_wall_s();
-    v->elapsed_s = (double)(merak_clock_ns() - t->start.ns) * 1e-9;
+    v->elapsed_s = merak_clock_since_s(t->start.ns);
     v->memory_bytes = (double)resident;
     v->memory_peak_bytes = (double)peak;
 }

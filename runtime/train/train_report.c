@@ -335,7 +335,7 @@ enum merak_status merak_report_phases(struct merak_trainer *t,
 
 static double elapsed_s(const struct merak_trainer *t)
 {
-    return (double)(merak_clock_ns() - t->start.loop_ns) * 1e-9;
+    return merak_clock_since_s(t->start.loop_ns);
 }
 
 double merak_step_tokens(const struct merak_trainer *t)
@@ -439,8 +439,7 @@ void merak_report_save(struct merak_trainer *t,
         return;
     t->lineage.saved_step = times->step;
     t->lineage.saved_at =
-        merak_clock_wall_s() -
-        (double)(merak_clock_ns() - times->committed_ns) * 1e-9;
+        merak_clock_wall_s() - merak_clock_since_s(times->committed_ns);
     if (times->resumed_ns < times->committed_ns)
         snprintf(wait, sizeof(wait), "; training waited %.3f s", waited);
     merak_info("train", "step %" PRIu64 " saved: %s in %.2f s, %.2f GB/s%s",

@@ -228,8 +228,7 @@ void merak_transport_describe_wait(const struct merak_transport *tr, char *text,
         snprintf(peer, sizeof(peer), ", peer rank %d",
                  merak_transport_rank_name(tr, req->peer));
     snprintf(text, size, "waits for a %s of %zu bytes%s, for %.1f s", req->what,
-             req->bytes, peer,
-             (double)(merak_clock_ns() - tr->waiting_since_ns) * 1e-9);
+             req->bytes, peer, merak_clock_since_s(tr->waiting_since_ns));
 }
 
 void merak_transport_linger(struct merak_transport *tr, int64_t ns)
