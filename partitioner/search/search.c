@@ -124,21 +124,6 @@ double merak_search_effort(const struct merak_candidate *c)
     return c->table->n_nodes * slices * (units < settled ? units : settled);
 }
 
-/* Also keep a cut that may fit though by the table it does not, if it is faster
- * than the one that does. */
-static void rate_tight(struct merak_search *s,
-                       const struct merak_candidate *cand)
-{
-    struct merak_candidate tight = *cand;
-
-    if (!merak_search_room(s, &tight))
-        return;
-    merak_search_cut(s, &tight, NULL, merak_search_limit(s, &tight) * TIGHT,
-                     false);
-    if (tight.rated_s > 0 && tight.rated_s < cand->rated_s)
-        merak_search_keep(s, &s->big, &s->n_bigs, &tight);
-}
-
 /* Cut it so that it fits, or, if it cannot, without a limit; true: it fits.
  * rated_s stays 0 if it cannot be cut. */
 static bool rate(struct merak_search *s, struct merak_candidate *cand,
@@ -178,12 +163,10 @@ void merak_search_rate_variant(struct merak_search *s,
     merak_progress_add(s->in->progress, 1);
     fits = rate(s, cand, *initial);
     if (fits) {
-        if (merak_search_effort(cand) < MERAK_SEARCH_CHEAP) {
-            /* Of few segments a stage an even cut may be far from the best. */
-            if (cand->rated_s < POLISHED * s->best_s)
-                merak_search_polish(s, cand);
-            rate_tight(s, cand);
-        }
+        /* Of few segments a stage an even cut may be far from the best. */
+        if (merak_search_effort(cand) < MERAK_SEARCH_CHEAP &&
+            cand->rated_s < POLISHED * s->best_s)
+            merak_search_polish(s, cand);
         *initial = cand->bound;
         if (cand->rated_s < s->best_s)
             s->best_s = cand->rated_s;
