@@ -167,8 +167,8 @@ static bool is_big(const struct merak_search *s,
 struct runners {
     const struct merak_search *s;
     struct merak_search_result *r;
-    const struct merak_candidate *cand[MERAK_SEARCH_CHOICES]; /* by choice */
-    bool big[MERAK_SEARCH_CHOICES];                           /* is_big() */
+    struct merak_candidate *cand[MERAK_SEARCH_CHOICES]; /* by choice */
+    bool big[MERAK_SEARCH_CHOICES];                     /* is_big() */
     bool doubtful; /* also those that may be faster than the chosen plan, as
                       far as their estimates tell */
 };
@@ -197,13 +197,13 @@ static bool is_named(const struct runners *n, const struct merak_candidate *c,
 }
 
 /* Name those of a list that fit, or with `big` do not, up to `most` choices. */
-static void name_some(struct runners *n, const struct merak_candidate *list,
+static void name_some(struct runners *n, struct merak_candidate *list,
                       int n_list, bool big, enum merak_differs by, int most)
 {
     struct merak_search_result *r = n->r;
 
     for (int i = 0; i < n_list && r->n_choices < most; i++) {
-        const struct merak_candidate *c = &list[i];
+        struct merak_candidate *c = &list[i];
         struct merak_search_choice *lost = &r->choice[r->n_choices];
 
         if (c->arena == DBL_MAX /* it cannot run */ || is_big(n->s, c) != big ||
@@ -265,7 +265,7 @@ int merak_search_near(const struct merak_search *s, bool simulated,
 
         if (c->simulated == simulated && !named.big[i] &&
             c->step_s < error * r.choice[0].step_s)
-            near[n++] = &s->cand[named.cand[i] - s->cand];
+            near[n++] = named.cand[i];
     }
     return n;
 }
@@ -279,13 +279,8 @@ int merak_search_near_big(const struct merak_search *s,
 
     name_all(s, &r, false, &named);
     for (int i = 1; i < r.n_choices; i++) {
-        const struct merak_candidate *c = named.cand[i];
-
-        if (!named.big[i] || c->retried)
-            continue;
-        near[n++] = c >= s->cand && c < s->cand + s->n_cands
-                        ? &s->cand[c - s->cand]
-                        : &s->big[c - s->big];
+        if (named.big[i] && !named.cand[i]->retried)
+            near[n++] = named.cand[i];
     }
     return n;
 }
