@@ -176,7 +176,7 @@ static void add_tally(struct merak_search_tally *to,
  * at where a node changes two or three, 138 million records. */
 static void orders_take_no_more_work(void **state)
 {
-    const struct merak_search_tally most = {55, 12320, 2761, 417746, 5, 3713790};
+    const struct merak_search_tally most = {55, 12320, 2761, 275810, 5, 3713790};
     const struct merak_plan one = {.tp = 1,
                                    .pp = 1,
                                    .dp = 1,
