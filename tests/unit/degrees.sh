@@ -16,7 +16,6 @@ partitioner/plan/plan.c         checks the degrees, divides a batch among them
 partitioner/search/enumerate.c  tries all degrees
 partitioner/search/grids.c      factors tp
 partitioner/search/layer_splits.c  of these degrees, layers by samples
-partitioner/search/variants.c   finds the table of these degrees
 partitioner/search/unlike_types.c  finds the table of these degrees
 partitioner/search/limit.c      names the degrees of a plan
 partitioner/search/refuse.c     names the degrees of a plan
