@@ -25,8 +25,6 @@
 #include <string.h>
 
 #define TIGHT 1.25         /* memory by the table, over the limit */
-/* Times the best: such a cheap plan's cut is polished before it is compared. */
-#define POLISHED 1.5
 #define HOPELESS_SHARE 0.5 /* of the time, to see what would do */
 #define MAX_TASKS INT32_MAX
 #define MAX_BATCH (1 << 20) /* sequences, and so micro-batches to play */
@@ -163,10 +161,6 @@ void merak_search_rate_variant(struct merak_search *s,
     merak_progress_add(s->in->progress, 1);
     fits = rate(s, cand, *initial);
     if (fits) {
-        /* Of few segments a stage an even cut may be far from the best. */
-        if (merak_search_effort(cand) < MERAK_SEARCH_CHEAP &&
-            cand->rated_s < POLISHED * s->best_s)
-            merak_search_polish(s, cand);
         *initial = cand->bound;
         if (cand->rated_s < s->best_s)
             s->best_s = cand->rated_s;
