@@ -163,9 +163,8 @@ static enum merak_status store_real(const struct merak_option *row,
     return MERAK_OK;
 }
 
-static enum merak_status store_word(const struct merak_option *row,
-                                    const char *text, void *field,
-                                    struct merak_error *err)
+/* The number of a word among a row's; -1: it is none of them. */
+static int find_word(const struct merak_option *row, const char *text)
 {
     const char *word = row->words;
     size_t n = strlen(text);
@@ -173,16 +172,44 @@ static enum merak_status store_word(const struct merak_option *row,
     for (int i = 0; *word != '\0'; i++) {
         size_t len = strcspn(word, "|");
 
-        if (len == n && strncmp(word, text, n) == 0) {
-            if (row->kind == MERAK_OPTION_BOOL)
-                *(bool *)field = i != 0;
-            else
-                *(int *)field = i; /* enums are ints */
-            return MERAK_OK;
-        }
+        if (len == n && strncmp(word, text, n) == 0)
+            return i;
         word += len + (word[len] == '|');
     }
-    return bad_value(row, text, row->words, err);
+    return -1;
+}
+
+/* What files of arrays and PyTorch call a dtype is the word for it. */
+static const char *usual_word(const char *text)
+{
+    static const char *const also[][2] = {{"f32", "fp32"},
+                                          {"float32", "fp32"},
+                                          {"bfloat16", "bf16"},
+                                          {"f16", "fp16"},
+                                          {"float16", "fp16"}};
+
+    for (size_t i = 0; i < sizeof(also) / sizeof(*also); i++) {
+        if (strcmp(text, also[i][0]) == 0)
+            return also[i][1];
+    }
+    return text;
+}
+
+static enum merak_status store_word(const struct merak_option *row,
+                                    const char *text, void *field,
+                                    struct merak_error *err)
+{
+    int i = find_word(row, text);
+
+    if (i < 0)
+        i = find_word(row, usual_word(text));
+    if (i < 0)
+        return bad_value(row, text, row->words, err);
+    if (row->kind == MERAK_OPTION_BOOL)
+        *(bool *)field = i != 0;
+    else
+        *(int *)field = i; /* enums are ints */
+    return MERAK_OK;
 }
 
 static enum merak_status store_factors(const struct merak_option *row,

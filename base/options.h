@@ -24,7 +24,8 @@ enum merak_option_kind {
     MERAK_OPTION_COUNT, /* uint64_t */
     MERAK_OPTION_REAL,  /* double */
     MERAK_OPTION_FLOAT, /* float */
-    MERAK_OPTION_WORD,  /* int or an enum: index in `words`, "a|b|c" */
+    MERAK_OPTION_WORD,  /* int or an enum: index in `words`, "a|b|c"; dtypes
+                           also as PyTorch and safetensors call them */
     MERAK_OPTION_GRID,  /* int64_t: a product, "2x4" (base/factors.h) */
     MERAK_OPTION_BOOL,  /* bool: index in `words`, which are two */
     MERAK_OPTION_YES,   /* bool, set to true: no value */

@@ -205,4 +205,16 @@ for option in --ckpt --trace --dump-grads; do
     says 66 "$option: text is not a directory: expected one" \
         train --model small.json --data d --tp 999 $option text/run
 done
+
+# dtypes also as files and PyTorch call them; those that there are not
+for name in f32 float32 bfloat16; do
+    "$merak" plan --model small.json --seq 32 --dtype $name >out 2>err
+    ok $? "--dtype $name is known" err
+done
+grep -q bf16 out
+ok $? "and said as bf16" out
+for name in f16 F32; do
+    says 66 "--dtype: expected fp32|bf16, got \"$name\"" \
+        plan --model small.json --seq 32 --dtype $name
+done
 echo "1..$n"
