@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* moves.c - what memory makes slow, with more room
+/* moves.c - what memory or sums over replicas make slow, in another way
  *
- * A search rates plans that share out optimizer state.  Those that recompute,
- * or do not fit, though they might be faster than what is chosen, are rated
- * once more with their optimizer state in the host's memory, and with more
- * shared out over replicas; the best of these are simulated.
+ * A search rates plans that share out optimizer state and sum over all replicas
+ * at once.  Those that recompute, or do not fit, though they might be faster
+ * than what is chosen, are rated once more with their optimizer state in the
+ * host's memory, and with more shared out over replicas; those that wait for
+ * their sums with two of them, within nodes and between them.  The best of
+ * these are simulated.
  */
 #include "config.h"
 
@@ -28,35 +30,49 @@
 #define MOST_PARTS 4000 /* while that rates so few parts of plans, or */
 #define MOST_SHARE 0.01 /* so small a share of those of the whole search */
 
-/* What makes room: optimizer state in the host's memory, or a level of
- * merak_search_set_level(), for plans that need at most so many times the
- * limit. */
+/* Optimizer state in the host's memory; a level of merak_search_set_level();
+ * two sums over replicas. */
+enum { AWAY, SHARE, SUMS };
+
+/* Of plans that need at most so many times the limit, without the move. */
 struct move {
-    bool away;
-    int level;
+    int kind, level;
     double most;
+    enum merak_search_part saves; /* at most all of that */
 };
 
 /* The requests that have them. */
 struct moved {
     const struct merak_search_input *asked;
-    struct merak_search_input away, sharded;
+    struct merak_search_input away, sharded, summed;
 };
 
-/* Seconds that it may take if there were memory enough. */
-static double least_s(const struct merak_candidate *c)
+/* Seconds that it takes without a part of them. */
+static double without(const struct merak_candidate *c,
+                      enum merak_search_part part)
 {
-    return merak_search_time(c) - c->part_s[MERAK_PART_RECOMPUTE];
+    return merak_search_time(c) - c->part_s[part];
 }
 
-/* What has least to lose by its memory first. */
-static int by_least(const void *a, const void *b)
+static int by_least(const struct merak_candidate *x,
+                    const struct merak_candidate *y,
+                    enum merak_search_part part)
 {
-    const struct merak_candidate *x = a, *y = b;
-    double dx = least_s(x), dy = least_s(y);
+    double dx = without(x, part), dy = without(y, part);
 
     return dx != dy ? (dx < dy ? -1 : 1)
                     : merak_search_compare_plans(&x->plan, &y->plan);
+}
+
+/* What is fastest without recomputation, or without sums, first. */
+static int by_recomputed(const void *a, const void *b)
+{
+    return by_least(a, b, MERAK_PART_RECOMPUTE);
+}
+
+static int by_summed(const void *a, const void *b)
+{
+    return by_least(a, b, MERAK_PART_DP);
 }
 
 /* Make the move; false: it is none for this plan. */
@@ -66,7 +82,9 @@ static bool make(struct merak_search *s, const struct moved *in,
     const int zero = plan->zero;
     bool made;
 
-    if (move->away) {
+    if (move->kind == SUMS)
+        return merak_plan_mesh(plan, 0).dp > 1 && plan->dp_in <= 1;
+    if (move->kind == AWAY) {
         made = plan->offload != in->away.pin.offload;
         plan->offload = in->away.pin.offload;
         return made;
@@ -77,19 +95,28 @@ static bool make(struct merak_search *s, const struct moved *in,
     return made;
 }
 
-/* Does it not fit, or only since it recomputes, though it may be as fast as the
- * chosen plan? */
+/* Does it lose by its memory: does it not fit, or only since it recomputes? */
+static bool is_full(const struct merak_search *s,
+                    const struct merak_candidate *c)
+{
+    bool drops = merak_drops_any(c->drop, merak_plan_parts(&c->plan));
+
+    return (!c->settled || drops) &&
+           (drops || c->bytes > merak_search_limit(s, c));
+}
+
+/* May it be as fast as the chosen plan with the move? */
 static bool may_move(struct merak_search *s, const struct moved *in,
                      const struct move *move, const struct merak_candidate *c)
 {
-    bool drops = merak_drops_any(c->drop, merak_plan_parts(&c->plan));
-    double limit = merak_search_limit(s, c);
+    double least_s = without(c, move->saves);
     struct merak_plan plan = c->plan;
 
-    return c->given.cut == NULL && c->bytes <= move->most * limit &&
+    return c->given.cut == NULL &&
+           c->bytes <= move->most * merak_search_limit(s, c) &&
            c->step_s < DBL_MAX && c->rated_s < DBL_MAX &&
-           (!c->settled || drops) && (drops || c->bytes > limit) &&
-           least_s(c) < MERAK_SEARCH_ERROR * merak_search_time(&s->cand[0]) &&
+           (move->kind == SUMS || is_full(s, c)) &&
+           least_s < MERAK_SEARCH_ERROR * merak_search_time(&s->cand[0]) &&
            make(s, in, move, &plan);
 }
 
@@ -101,8 +128,8 @@ static bool has_stages(const struct merak_candidate *a,
            a->plan.pp == b->plan.pp && a->plan.chunks == b->plan.chunks;
 }
 
-/* Of those that may move the first of each kind, by least_s(): a list to be
- * freed, and its length. */
+/* Of those that may move the first of each kind, in the order of what they may
+ * take: a list to be freed, and its length. */
 static struct merak_candidate *list_movable(struct merak_search *s,
                                             const struct moved *in,
                                             const struct move *move, int *n_p)
@@ -120,7 +147,8 @@ static struct merak_candidate *list_movable(struct merak_search *s,
             list[some++] = *c;
     }
     if (some > 0)
-        qsort(list, (size_t)some, sizeof(*list), by_least);
+        qsort(list, (size_t)some, sizeof(*list),
+              move->kind == SUMS ? by_summed : by_recomputed);
     for (int i = 0; i < some && n < MAX_KINDS; i++) {
         int k = 0;
 
@@ -169,30 +197,49 @@ static bool rate(struct merak_search *s, struct merak_candidate *c)
            c->rated_s < MERAK_SEARCH_ERROR * merak_search_time(&s->cand[0]);
 }
 
-/* Rate it with the move, replicas laid out in the best way. */
-static bool rate_moved(struct merak_search *s, const struct moved *in,
-                       const struct move *move, struct merak_candidate *c)
+/* Rate it with each way of a request to lay out replicas; *best: the best of
+ * those that are rated so. */
+static void rate_homes(struct merak_search *s,
+                       const struct merak_search_input *in,
+                       const struct move *move, const struct merak_candidate *c,
+                       struct merak_candidate *best)
 {
+    const struct merak_search_input *asked = s->in;
     struct merak_home home[MERAK_MAX_HOMES];
-    struct merak_candidate best = {.rated_s = 0};
-    int n = 0;
+    int n;
 
-    if (!make(s, in, move, &c->plan))
-        return false;
-    if (move->away)
-        return rate(s, c);
-    s->in = &in->sharded;
+    s->in = in;
     n = merak_search_homes(s, c, home);
-    s->in = in->asked;
+    s->in = asked;
     for (int i = 0; i < n && s->rc == MERAK_OK; i++) {
         struct merak_candidate with = *c;
 
         with.plan.dp_in = home[i].dp_in;
         with.plan.zero_home = home[i].home;
+        if (move->kind == SUMS && with.plan.dp_in <= 1)
+            continue; /* as it is without the move */
         if (rate(s, &with) &&
-            (best.rated_s == 0 || with.rated_s < best.rated_s))
-            best = with;
+            (best->rated_s == 0 || with.rated_s < best->rated_s))
+            *best = with;
     }
+}
+
+/* Rate it with the move, replicas laid out in the best way. */
+static bool rate_moved(struct merak_search *s, const struct moved *in,
+                       const struct move *move, struct merak_candidate *c)
+{
+    struct merak_candidate best = {.rated_s = 0}, other = *c;
+
+    if (!make(s, in, move, &c->plan))
+        return false;
+    if (move->kind == AWAY)
+        return rate(s, c);
+    rate_homes(s, move->kind == SUMS ? &in->summed : &in->sharded, move, c,
+               &best);
+    other.plan.order_tp_pp_dp = !c->plan.order_tp_pp_dp;
+    if (move->kind == SUMS &&
+        merak_search_has_order(s, &other.plan, other.plan.order_tp_pp_dp))
+        rate_homes(s, &in->summed, move, &other, &best);
     if (best.rated_s > 0)
         *c = best;
     return best.rated_s > 0;
@@ -241,17 +288,23 @@ void merak_search_try_moves(struct merak_search *s)
     struct moved in = {.asked = s->in};
     bool away = merak_search_may_offload(s, &in.away);
     bool shard = merak_search_may_shard_more(s, &in.sharded);
+    bool sums = !s->in->pin.given[MERAK_CHOICE_DP_IN] &&
+                s->in->pin.dp_in != MERAK_OPTION_AUTO;
     struct merak_candidate *list = NULL;
     double most = s->effort.done + MERAK_EFFORT;
     int n = 0, fitting = 0;
 
-    /* What is fetched for each use is worth two sums. */
-    if (!s->in->pin.given[MERAK_CHOICE_DP_IN])
-        in.sharded.pin.dp_in = MERAK_OPTION_AUTO;
+    in.summed = *s->in;
+    if (sums)
+        in.sharded.pin.dp_in = in.summed.pin.dp_in = MERAK_OPTION_AUTO;
     if (away)
-        rate_move(s, &in, &(struct move){.away = true, .most = 2}, &list, &n);
+        rate_move(s, &in,
+                  &(struct move){AWAY, 0, 2, MERAK_PART_RECOMPUTE}, &list, &n);
     for (int l = 0; l < MERAK_SEARCH_LEVELS && shard; l++)
-        rate_move(s, &in, &(struct move){.level = l, .most = 4}, &list, &n);
+        rate_move(s, &in,
+                  &(struct move){SHARE, l, 4, MERAK_PART_RECOMPUTE}, &list, &n);
+    if (sums)
+        rate_move(s, &in, &(struct move){SUMS, 0, 1, MERAK_PART_DP}, &list, &n);
     merak_candidates_sort(list, n);
     for (int i = 0; i < n && i < MOST_TRIED && merak_search_goes_on(s); i++) {
         struct merak_candidate *c = &list[i];

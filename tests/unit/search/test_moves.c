@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_moves.c - what memory makes slow gets more room, unless that is refused
+/* test_moves.c - what memory makes slow gets more room, what waits for one sum
+ * two, unless that is refused
  */
 #include "config.h"
 
@@ -76,9 +77,45 @@ static void no_level_is_faster(void **state)
     }
 }
 
+/* Replicas on several nodes, whose sums a step waits for. */
+static void two_sums_are_tried(void **state)
+{
+    const struct request request = {12, 2048, 16, 32000, "a100", 4, 4, 64, 0,
+                                    {0}};
+    struct merak_search_result *r[2] = {NULL};
+    struct merak_search_input in;
+    struct merak_hf_config config;
+    struct merak_device device;
+
+    (void)state;
+    request_fill(&request, &config, &device, &in);
+    config.positions = in.seq = 1024;
+    in.direct = true;
+    for (int any = 0; any < 2; any++) {
+        if (any == 1)
+            in.pin.dp_in = MERAK_OPTION_AUTO;
+        assert_int_equal(merak_search(&in, &r[any], NULL), MERAK_OK);
+        print_message("# %s: dp-in %d, %g s\n", any ? "auto" : "default",
+                      r[any]->choice[0].plan.dp_in,
+                      r[any]->choice[0].step_s);
+    }
+    assert_true(r[0]->choice[0].plan.dp_in > 1);
+    assert_true(r[0]->choice[0].step_s <= ERROR * r[1]->choice[0].step_s);
+    /* unless that is refused */
+    in.pin.dp_in = 1;
+    in.pin.given[MERAK_CHOICE_DP_IN] = true;
+    merak_search_destroy(r[1]);
+    assert_int_equal(merak_search(&in, &r[1], NULL), MERAK_OK);
+    assert_int_equal(r[1]->choice[0].plan.dp_in, 1);
+    assert_true(r[1]->choice[0].step_s > ERROR * r[0]->choice[0].step_s);
+    merak_search_destroy(r[0]);
+    merak_search_destroy(r[1]);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(two_sums_are_tried),
         cmocka_unit_test(no_level_is_faster),
     };
 

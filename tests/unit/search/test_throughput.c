@@ -180,26 +180,26 @@ static double speed_with(const struct row *row, double products,
     struct merak_search_result *result = NULL;
     struct merak_device device;
     struct merak_error err;
-    struct merak_search_input in = {.describe = merak_hf_describe,
-                                    .arg = &config,
-                                    .seq = row->seq,
-                                    .dtype = MERAK_BF16,
-                                    .global_batch = row->batch,
-                                    .nodes = row->nodes,
-                                    .ranks_per_node = ranks_of_node(row),
-                                    .memory_bytes = (size_t)1 << 40,
-                                    .threads = 1,
-                                    .device = &device,
-                                    .fast_sums = true, /* all used NCCL's */
-                                    /* hosts hear how many rows are left */
-                                    .direct = row->pin.ep_form ==
-                                              MERAK_EP_EXCHANGE,
-                                    .pin = row->pin};
+    struct merak_search_input in = {
+        .describe = merak_hf_describe,
+        .arg = &config,
+        .seq = row->seq,
+        .dtype = MERAK_BF16,
+        .global_batch = row->batch,
+        .nodes = row->nodes,
+        .ranks_per_node = ranks_of_node(row),
+        .memory_bytes = (size_t)1 << 40,
+        .threads = 1,
+        .device = &device,
+        .fast_sums = true, /* all used NCCL's, over all replicas at once */
+        .direct = row->pin.ep_form == MERAK_EP_EXCHANGE, /* rows left */
+        .pin = row->pin};
     double speed;
 
     in.pin.given[MERAK_CHOICE_SUB_PIPELINE] = true;
     in.pin.given[MERAK_CHOICE_RECOMPUTE] = true;
     in.pin.given[MERAK_CHOICE_TP_BATCH] = true;
+    in.pin.given[MERAK_CHOICE_DP_IN] = in.pin.zero_home == MERAK_HOME_ALL;
     in.pin.grad_dtype = grads;
     assert_int_equal(merak_device_find(row->device, &device, NULL), MERAK_OK);
     take_setting(row, &device, &in.pin);
