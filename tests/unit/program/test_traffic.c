@@ -431,6 +431,7 @@ static struct merak_search_result *search(const struct level_row *l)
                 .given[MERAK_CHOICE_ZERO] = true,
                 .order_tp_pp_dp = l->tp_pp_dp,
                 .given[MERAK_CHOICE_ORDER] = true,
+                .given[MERAK_CHOICE_DP_IN] = true, /* one sum */
                 .sub_pipeline = false,
                 .given[MERAK_CHOICE_SUB_PIPELINE] = true,
                 .given[MERAK_CHOICE_SP] = true,
