@@ -25,6 +25,8 @@
 #include <string.h>
 
 #define TIGHT 1.25         /* memory by the table, over the limit */
+/* Times the best: such a cheap plan's cut is polished before it is compared. */
+#define POLISHED 1.5
 #define HOPELESS_SHARE 0.5 /* of the time, to see what would do */
 #define MAX_TASKS INT32_MAX
 #define MAX_BATCH (1 << 20) /* sequences, and so micro-batches to play */
@@ -122,6 +124,21 @@ double merak_search_effort(const struct merak_candidate *c)
     return c->table->n_nodes * slices * (units < settled ? units : settled);
 }
 
+/* Also keep a cut that may fit though by the table it does not, if it is faster
+ * than the one that does. */
+static void rate_tight(struct merak_search *s,
+                       const struct merak_candidate *cand)
+{
+    struct merak_candidate tight = *cand;
+
+    if (!merak_search_room(s, &tight))
+        return;
+    merak_search_cut(s, &tight, NULL, merak_search_limit(s, &tight) * TIGHT,
+                     false);
+    if (tight.rated_s > 0 && tight.rated_s < cand->rated_s)
+        merak_search_keep(s, &s->big, &s->n_bigs, &tight);
+}
+
 /* Cut it so that it fits, or, if it cannot, without a limit; true: it fits.
  * rated_s stays 0 if it cannot be cut. */
 static bool rate(struct merak_search *s, struct merak_candidate *cand,
@@ -161,6 +178,12 @@ void merak_search_rate_variant(struct merak_search *s,
     merak_progress_add(s->in->progress, 1);
     fits = rate(s, cand, *initial);
     if (fits) {
+        if (merak_search_effort(cand) < MERAK_SEARCH_CHEAP) {
+            /* Of few segments a stage an even cut may be far from the best. */
+            if (cand->rated_s < POLISHED * s->best_s)
+                merak_search_polish(s, cand);
+            rate_tight(s, cand);
+        }
         *initial = cand->bound;
         if (cand->rated_s < s->best_s)
             s->best_s = cand->rated_s;

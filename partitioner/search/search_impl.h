@@ -25,6 +25,9 @@
  * short. */
 #define MERAK_SEARCH_LONG 8192
 
+/* Instructions; cheaper plans may be slightly too large by the table. */
+#define MERAK_SEARCH_CHEAP 2000
+
 /* Skip candidates whose lower bound is this many times the best step. */
 #define MERAK_SEARCH_HOPELESS 1.25
 
