@@ -8,19 +8,6 @@
 
 #include "io/hf_describe.h"
 
-/* A norm over the hidden width. */
-static struct merak_value *norm(struct merak_model *m,
-                                const struct merak_hf_config *c,
-                                struct merak_value *x, const char *name)
-{
-    struct merak_value *gamma =
-        MERAK_PARAM(m, merak_name(m, "%s.weight", name), MERAK_ONES, c->hidden);
-    struct merak_value *beta =
-        MERAK_PARAM(m, merak_name(m, "%s.bias", name), MERAK_ZEROS, c->hidden);
-
-    return merak_layernorm(m, x, gamma, beta, c->norm.eps);
-}
-
 /* x W' + b, with a weight of dims [out.., in..] of which n_contract are in. */
 static struct merak_value *linear(struct merak_model *m,
                                   const struct merak_hf_config *c,
@@ -66,13 +53,15 @@ static struct merak_value *layer(struct merak_model *m,
         attention(m, c, x, lengths, merak_name(m, "%s.attention", at));
 
     x = merak_add(m, x, merak_dropout(m, h, c->resid_dropout));
-    x = norm(m, c, x, merak_name(m, "%s.attention.output.LayerNorm", at));
+    x = merak_hf_layernorm(m, c, x,
+                           merak_name(m, "%s.attention.output.LayerNorm", at));
     h = linear(m, c, x, merak_name(m, "%s.intermediate.dense", at), 1, 2,
                up_dim);
     h = merak_hf_activate(m, c, h);
     h = linear(m, c, h, merak_name(m, "%s.output.dense", at), 1, 2, down_dim);
     x = merak_add(m, x, merak_dropout(m, h, c->resid_dropout));
-    return norm(m, c, x, merak_name(m, "%s.output.LayerNorm", at));
+    return merak_hf_layernorm(m, c, x,
+                              merak_name(m, "%s.output.LayerNorm", at));
 }
 
 /* The sum of three embeddings; also returns the tokens' table. */
@@ -97,7 +86,7 @@ static struct merak_value *embed(struct merak_model *m,
     x = merak_embedding_with(m, ids, *table_p, &opt);
     x = merak_add(m, x, merak_embedding(m, types, of_types));
     x = merak_add_position(m, x, of_places);
-    x = norm(m, c, x, "bert.embeddings.LayerNorm");
+    x = merak_hf_layernorm(m, c, x, "bert.embeddings.LayerNorm");
     return merak_dropout(m, x, c->embd_dropout);
 }
 
@@ -115,8 +104,8 @@ void merak_hf_describe_bert(struct merak_model *m,
     for (size_t i = 0; i < c->layers; i++)
         x = layer(m, c, x, lengths, merak_name(m, "bert.encoder.layer.%zu", i));
     x = linear(m, c, x, "cls.predictions.transform.dense", 1, 2, square);
-    x = norm(m, c, merak_hf_activate(m, c, x),
-             "cls.predictions.transform.LayerNorm");
+    x = merak_hf_layernorm(m, c, merak_hf_activate(m, c, x),
+                           "cls.predictions.transform.LayerNorm");
     if (!c->tied)
         table = MERAK_PARAM(m, "cls.predictions.decoder.weight",
                             MERAK_NORMAL(c->init_std), c->vocab, c->hidden);

@@ -13,6 +13,10 @@ struct merak_value *merak_hf_head(struct merak_model *m,
                                   struct merak_value *table, const char *name);
 /* False if the run's sequences are longer than the model's positions. */
 bool merak_hf_check_seq(struct merak_model *m, const struct merak_hf_config *c);
+/* A norm with a mean over the hidden width: `name`.weight and .bias. */
+struct merak_value *merak_hf_layernorm(struct merak_model *m,
+                                       const struct merak_hf_config *c,
+                                       struct merak_value *x, const char *name);
 /* x of an MLP without a gate, between its matrices. */
 struct merak_value *merak_hf_activate(struct merak_model *m,
                                       const struct merak_hf_config *c,

@@ -264,9 +264,10 @@ static void read_padding(struct merak_hf_reader *r,
         c->pad = (size_t)(id < 0 ? id + n : id);
 }
 
-static void read_decoder(struct merak_hf_reader *r,
-                         const struct merak_hf_family *f,
-                         struct merak_hf_config *c)
+/* What one stack of layers has, but for its heads. */
+static void read_sizes(struct merak_hf_reader *r,
+                       const struct merak_hf_family *f,
+                       struct merak_hf_config *c)
 {
     c->vocab = read_size(r, "vocab_size", MOST_VOCAB, f->vocab);
     c->hidden = read_size(r, "hidden_size", MOST_WIDTH, f->hidden);
@@ -274,6 +275,13 @@ static void read_decoder(struct merak_hf_reader *r,
     c->layers = read_size(r, "num_hidden_layers", MOST_LAYERS, f->layers);
     c->positions =
         read_size(r, "max_position_embeddings", MOST_POSITIONS, f->positions);
+}
+
+static void read_decoder(struct merak_hf_reader *r,
+                         const struct merak_hf_family *f,
+                         struct merak_hf_config *c)
+{
+    read_sizes(r, f, c);
     if (f->latent != NULL)
         merak_hf_latent_read(r, f, c);
     else
@@ -301,14 +309,9 @@ void merak_hf_bert_read(struct merak_hf_reader *r,
                         const struct merak_hf_family *f,
                         struct merak_hf_config *c)
 {
-    c->vocab = read_size(r, "vocab_size", MOST_VOCAB, f->vocab);
-    c->hidden = read_size(r, "hidden_size", MOST_WIDTH, f->hidden);
-    c->ffn = read_size(r, "intermediate_size", MOST_FFN, f->ffn);
-    c->layers = read_size(r, "num_hidden_layers", MOST_LAYERS, f->layers);
+    read_sizes(r, f, c);
     c->heads = read_size(r, "num_attention_heads", MOST_HEADS, f->heads);
     c->kv_heads = c->heads;
-    c->positions =
-        read_size(r, "max_position_embeddings", MOST_POSITIONS, f->positions);
     c->encoder.types = read_size(r, "type_vocab_size", MOST_VOCAB, 2);
     c->norm.eps = merak_hf_positive(r, "layer_norm_eps", f->norm_eps);
     c->init_std = merak_hf_positive(r, "initializer_range", 0.02);

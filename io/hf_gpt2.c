@@ -6,18 +6,6 @@
 
 #include <math.h>
 
-static struct merak_value *gpt2_norm(struct merak_model *m,
-                                     const struct merak_hf_config *c,
-                                     struct merak_value *x, const char *name)
-{
-    struct merak_value *gamma =
-        MERAK_PARAM(m, merak_name(m, "%s.weight", name), MERAK_ONES, c->hidden);
-    struct merak_value *beta =
-        MERAK_PARAM(m, merak_name(m, "%s.bias", name), MERAK_ZEROS, c->hidden);
-
-    return merak_layernorm(m, x, gamma, beta, c->norm.eps);
-}
-
 /* Radford et al. 2019: the initial values of projections onto the residual are
  * divided by the square root of their number. */
 static struct merak_init residual_init(const struct merak_hf_config *c)
@@ -78,10 +66,10 @@ void merak_hf_describe_gpt2(struct merak_model *m,
     for (size_t i = 0; i < c->layers; i++) {
         const char *at = merak_name(m, "h.%zu", i);
 
-        h = gpt2_norm(m, c, x, merak_name(m, "%s.ln_1", at));
+        h = merak_hf_layernorm(m, c, x, merak_name(m, "%s.ln_1", at));
         x = merak_add(m, x, gpt2_attention(m, c, h, at));
-        h = gpt2_norm(m, c, x, merak_name(m, "%s.ln_2", at));
+        h = merak_hf_layernorm(m, c, x, merak_name(m, "%s.ln_2", at));
         x = merak_add(m, x, gpt2_mlp(m, c, h, at));
     }
-    merak_hf_head(m, c, gpt2_norm(m, c, x, "ln_f"), wte, "lm_head");
+    merak_hf_head(m, c, merak_hf_layernorm(m, c, x, "ln_f"), wte, "lm_head");
 }

@@ -157,22 +157,38 @@ static const char *name_in(const struct layer *l, const char *word)
 }
 
 /* A norm over the last dim, which is `width`. */
+static struct merak_value *layernorm(struct merak_model *m,
+                                     const struct merak_hf_config *c,
+                                     struct merak_value *x, size_t width,
+                                     const char *name)
+{
+    struct merak_value *gamma =
+        MERAK_PARAM(m, merak_name(m, "%s.weight", name), MERAK_ONES, width);
+    struct merak_value *beta =
+        MERAK_PARAM(m, merak_name(m, "%s.bias", name), MERAK_ZEROS, width);
+
+    return merak_layernorm(m, x, gamma, beta, c->norm.eps);
+}
+
+struct merak_value *merak_hf_layernorm(struct merak_model *m,
+                                       const struct merak_hf_config *c,
+                                       struct merak_value *x, const char *name)
+{
+    return layernorm(m, c, x, c->hidden, name);
+}
+
 static struct merak_value *norm(struct merak_model *m,
                                 const struct merak_hf_config *c,
                                 struct merak_value *x, size_t width,
                                 const char *name)
 {
-    struct merak_value *gamma =
+    if (c->norm.has_mean)
+        return layernorm(m, c, x, width, name);
+    return merak_rmsnorm_offset(
+        m, x,
         MERAK_PARAM(m, merak_name(m, "%s.weight", name),
-                    c->norm.plus_1 ? MERAK_ZEROS : MERAK_ONES, width);
-
-    if (!c->norm.has_mean)
-        return merak_rmsnorm_offset(m, x, gamma, c->norm.plus_1 ? 1.0f : 0.0f,
-                                    c->norm.eps);
-    return merak_layernorm(
-        m, x, gamma,
-        MERAK_PARAM(m, merak_name(m, "%s.bias", name), MERAK_ZEROS, width),
-        c->norm.eps);
+                    c->norm.plus_1 ? MERAK_ZEROS : MERAK_ONES, width),
+        c->norm.plus_1 ? 1.0f : 0.0f, c->norm.eps);
 }
 
 static struct merak_value *norm_in(const struct layer *l, struct merak_value *x,
