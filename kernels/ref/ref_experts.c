@@ -320,16 +320,23 @@ static void add_products(const struct mlp *m, size_t i, double *d)
     }
 }
 
+/* The operands of gradients of weights, and of biases. */
+static struct mlp gradient_of(const struct merak_kernel_call *call)
+{
+    return (struct mlp){
+        .x = &call->operand[0],
+        .w = &call->operand[1],
+        .dy = &call->operand[3],
+        .pool = &call->operand[4],
+        .dpool = &call->operand[5],
+        .gate = &call->operand[6], /* if they share the pool */
+        .up = &call->operand[7],
+        .down = &call->operand[8]};
+}
+
 REF_KERNEL(experts_dw)
 {
-    struct mlp m = {.x = &call->operand[0],
-                    .w = &call->operand[1],
-                    .dy = &call->operand[3],
-                    .pool = &call->operand[4],
-                    .dpool = &call->operand[5],
-                    .gate = &call->operand[6], /* if they share the pool */
-                    .up = &call->operand[7],
-                    .down = &call->operand[8]};
+    struct mlp m = gradient_of(call);
     enum merak_status rc = open_mlp(call, &m, err);
     size_t C = m.s.C, F = m.s.F, size = F * C;
     double *d = rc == MERAK_OK ? malloc((3 * size + 1) * sizeof(*d)) : NULL;
@@ -356,14 +363,7 @@ REF_KERNEL(experts_dw)
 
 REF_KERNEL(experts_db)
 {
-    struct mlp m = {.x = &call->operand[0],
-                    .w = &call->operand[1],
-                    .dy = &call->operand[3],
-                    .pool = &call->operand[4],
-                    .dpool = &call->operand[5],
-                    .gate = &call->operand[6], /* if they share the pool */
-                    .up = &call->operand[7],
-                    .down = &call->operand[8]};
+    struct mlp m = gradient_of(call);
     enum merak_status rc = open_mlp(call, &m, err);
     size_t N = 2 * m.s.F;
 
