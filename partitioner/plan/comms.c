@@ -17,7 +17,7 @@ static int pairs_of(const struct merak_plan *plan,
                     const struct merak_schedule *schedule, bool tied)
 {
     int end = neighbour_of(plan), between = plan->pp > 2 ? 2 * end : 0;
-    bool returns = schedule != NULL && schedule->part != NULL;
+    bool is_v = schedule != NULL && schedule->part != NULL;
 
     if (plan->pp == 1)
         return 0;
@@ -27,12 +27,12 @@ static int pairs_of(const struct merak_plan *plan,
         end += plan->chunks - 1;
         between += plan->pp > 2 ? 2 * (plan->chunks - 1) : 0;
     } else if (plan->chunks > 1) {
-        /* the last stage's parts go on at the first one; or parts go down as
-         * they came up, and the first stage has the last one */
+        /* interleaved: the last stage's parts go on at the first one; zb-v:
+         * parts go down as they came up, and the first stage has the last */
         end *= 2;
-        between *= returns ? 2 : 1;
+        between *= is_v ? 2 : 1;
     }
-    end += tied && !returns ? 2 : 0;
+    end += tied && !is_v ? 2 : 0;
     return end > between ? end : between;
 }
 

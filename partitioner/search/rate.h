@@ -25,7 +25,8 @@ struct merak_candidate {
     int stage;            /* that one */
     double step_s, arena; /* of its programs; 0: not built */
     double comms_bytes;   /* of their communicators; 0: not counted */
-    double limit;         /* bytes of an arena; 0: merak_search_limit() */
+    double limit;         /* bytes of an arena, of a trial with fewer than it
+                             may take; 0: as many */
     double fetch_s;       /* of the step they wait for fetched parameters */
     double offload_s;     /* and for optimizer state that is the host's */
     bool settled;         /* arena is what a run would reserve */

@@ -224,8 +224,6 @@ struct merak_search_result {
 
 /* The memory of a rank that a request has: what it gives, or the device's. */
 size_t merak_search_memory(const struct merak_search_input *input);
-/* Of these, what an arena takes at most, whatever the plan. */
-double merak_search_most_memory(const struct merak_search_input *input);
 /* The cost model of a kind of nodes of a request, and of its device: links
  * between nodes are those of the slowest. */
 void merak_search_kind_cost(const struct merak_search_input *input,

@@ -183,6 +183,8 @@ double merak_search_library_bytes(const struct merak_search *s,
                                   const struct merak_candidate *c);
 double merak_search_limit(const struct merak_search *s,
                           const struct merak_candidate *c);
+/* What an arena may take at most, whatever the plan. */
+double merak_search_most_memory(const struct merak_search_input *in);
 /* Append to one of the lists. */
 void merak_search_keep(struct merak_search *s, struct merak_candidate **list,
                        int *n, const struct merak_candidate *cand);
